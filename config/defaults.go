@@ -42,14 +42,7 @@ func Default() *AgentConfiguration {
 // DefaultResources returns the resources that are cached if the configuration names none: those
 // with which a node finds its peers and its workload. The slice is new each time.
 func DefaultResources() []Resource {
-	return []Resource{
-		{Resource: ResourceName{Resource: "namespaces"}},
-		{Resource: ResourceName{Resource: "nodes"}},
-		{Resource: ResourceName{Resource: "pods"}},
-		{Resource: ResourceName{Resource: "services"}},
-		{Resource: ResourceName{Resource: "configmaps"}},
-		{Resource: ResourceName{Resource: "endpointslices", Group: "discovery.k8s.io"}},
-	}
+	return named("namespaces", "nodes", "pods", "services", "configmaps", "endpointslices.discovery.k8s.io")
 }
 
 // SetDefaults fills in every optional field that has its zero value. [Load], [Parse] and [Default]

@@ -23,7 +23,8 @@ func Parse(name string, data []byte) (*AgentConfiguration, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := d.decode(root)
+	c := &AgentConfiguration{}
+	d.walk(root, reflect.ValueOf(c).Elem(), "")
 	// In another kind of file every field would be an error.
 	if root.Kind != yamlnode.MappingNode {
 		return nil, d.fail(root.Line, "%s %s expected, found %s", APIVersion, Kind, describe(root))
@@ -107,12 +108,6 @@ func syntaxError(data []byte, err error) (int, string) {
 		message += ": indent with spaces, not with tabs, and put text in quotes"
 	}
 	return line, message
-}
-
-func (d *document) decode(root *yamlnode.Node) *AgentConfiguration {
-	c := &AgentConfiguration{}
-	d.walk(root, reflect.ValueOf(c).Elem(), "")
-	return c
 }
 
 // report adds a problem found by validation, unless the walk has reported the same field, a field

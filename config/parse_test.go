@@ -144,7 +144,7 @@ func TestExampleIsComplete(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	doc.decode(root)
+	doc.walk(root, reflect.ValueOf(&AgentConfiguration{}).Elem(), "")
 	shown := map[string]bool{}
 	for path := range doc.lines {
 		shown[regexp.MustCompile(`\[\d+\]`).ReplaceAllString(path, "[]")] = true

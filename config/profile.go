@@ -18,28 +18,26 @@ const ProfileNode Profile = "node"
 // nodeResources returns the resources of [ProfileNode]. Leases and events are not among them: they
 // change all the time, and no component depends on an old one.
 func nodeResources(node string) []Resource {
-	return []Resource{
-		{Resource: ResourceName{Resource: "nodes"}},
-		{Resource: ResourceName{Resource: "pods"}, FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String()},
-		{Resource: ResourceName{Resource: "configmaps"}},
-		{Resource: ResourceName{Resource: "services"}},
-		{Resource: ResourceName{Resource: "endpointslices", Group: "discovery.k8s.io"}},
-		{Resource: ResourceName{Resource: "namespaces"}},
-		{Resource: ResourceName{Resource: "servicecidrs", Group: "networking.k8s.io"}}, // served since Kubernetes 1.33
-		{Resource: ResourceName{Resource: "runtimeclasses", Group: "node.k8s.io"}},
+	pods := Resource{Resource: ResourceName{Resource: "pods"}, FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String()}
+	return slices.Concat(named("nodes"), []Resource{pods}, named(
+		"configmaps", "services", "endpointslices.discovery.k8s.io", "namespaces",
+		"servicecidrs.networking.k8s.io", // served since Kubernetes 1.33
+		"runtimeclasses.node.k8s.io",
 		// A kubelet needs the volumes of a pod to start it.
-		{Resource: ResourceName{Resource: "persistentvolumeclaims"}},
-		{Resource: ResourceName{Resource: "persistentvolumes"}},
-		{Resource: ResourceName{Resource: "volumeattachments", Group: "storage.k8s.io"}},
-		{Resource: ResourceName{Resource: "csidrivers", Group: "storage.k8s.io"}},
-		{Resource: ResourceName{Resource: "csinodes", Group: "storage.k8s.io"}},
+		"persistentvolumeclaims", "persistentvolumes", "volumeattachments.storage.k8s.io", "csidrivers.storage.k8s.io", "csinodes.storage.k8s.io",
 		// Tokens are bound to service accounts, and rights are granted to them.
-		{Resource: ResourceName{Resource: "serviceaccounts"}},
-		{Resource: ResourceName{Resource: "roles", Group: "rbac.authorization.k8s.io"}},
-		{Resource: ResourceName{Resource: "rolebindings", Group: "rbac.authorization.k8s.io"}},
-		{Resource: ResourceName{Resource: "clusterroles", Group: "rbac.authorization.k8s.io"}},
-		{Resource: ResourceName{Resource: "clusterrolebindings", Group: "rbac.authorization.k8s.io"}},
+		"serviceaccounts", "roles.rbac.authorization.k8s.io", "rolebindings.rbac.authorization.k8s.io",
+		"clusterroles.rbac.authorization.k8s.io", "clusterrolebindings.rbac.authorization.k8s.io",
+	))
+}
+
+// named returns resources as a whole, each by resource[.group].
+func named(names ...string) []Resource {
+	all := make([]Resource, len(names))
+	for i, name := range names {
+		all[i].Resource.Resource, all[i].Resource.Group, _ = strings.Cut(name, ".")
 	}
+	return all
 }
 
 // expandProfile appends the profile's resources that the configuration does not list itself, and

@@ -79,14 +79,11 @@ func (h journalHandler) WithGroup(name string) slog.Handler {
 // fieldName converts an attribute's key to journald's characters: capitals, digits and underscores.
 func fieldName(key string) string {
 	return strings.Map(func(r rune) rune {
-		switch {
-		case 'a' <= r && r <= 'z':
-			return unicode.ToUpper(r)
-		case 'A' <= r && r <= 'Z', '0' <= r && r <= '9':
+		if 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' {
 			return r
 		}
 		return '_'
-	}, key)
+	}, strings.ToUpper(key))
 }
 
 // quoted returns value as slog's text handler writes it: quoted if its end would not be visible.

@@ -104,7 +104,7 @@ func report(w io.Writer, err error) {
 }
 
 func wrongUsage(c *cli.Context, err error, _ bool) error {
-	return usagef("%w: see %s --help", err, commandName(c))
+	return usagef("%w: see %s --help", err, c.Command.HelpName)
 }
 
 // noCommand runs if the command is missing or unknown.
@@ -115,21 +115,14 @@ func noCommand(c *cli.Context) error {
 		}
 		return cli.ShowSubcommandHelp(c)
 	}
-	return usagef("there is no command %q: see %s --help", c.Args().First(), commandName(c))
-}
-
-func commandName(c *cli.Context) string {
-	if c.Command != nil && c.Command.HelpName != "" {
-		return c.Command.HelpName
-	}
-	return c.App.Name
+	return usagef("there is no command %q: see %s --help", c.Args().First(), c.Command.HelpName)
 }
 
 // atMost returns an action that fails if there are more than n arguments.
 func atMost(n int, action cli.ActionFunc) cli.ActionFunc {
 	return func(c *cli.Context) error {
 		if c.NArg() > n {
-			return usagef("unexpected argument %q: see %s --help", c.Args().Get(n), commandName(c))
+			return usagef("unexpected argument %q: see %s --help", c.Args().Get(n), c.Command.HelpName)
 		}
 		return action(c)
 	}

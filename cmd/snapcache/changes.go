@@ -95,7 +95,7 @@ func changeQuery(c *cli.Context, now time.Time) (localapi.ChangeQuery, error) {
 	}
 	since := c.String("since")
 	if !c.Args().Present() {
-		return q, usagef("RESOURCE is missing: see %s --help", commandName(c))
+		return q, usagef("RESOURCE is missing: see %s --help", c.Command.HelpName)
 	}
 	if since == "" {
 		return q, usagef("--since is needed: %s", sinceHelp)

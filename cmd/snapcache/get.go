@@ -58,7 +58,7 @@ func getCommand() *cli.Command {
 
 func get(c *cli.Context) error {
 	if !c.Args().Present() {
-		return usagef("the type of the objects is missing: see %s --help", commandName(c))
+		return usagef("the type of the objects is missing: see %s --help", c.Command.HelpName)
 	}
 	opts := kubectl.Options{
 		Namespace: c.String(namespaceFlag), AllNamespaces: c.Bool(allNamespaces),

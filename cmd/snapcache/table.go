@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/dustin/go-humanize"
+	"github.com/dustin/go-humanize/english"
 )
 
 // tableBlock is how many rows are laid out at once. It limits the memory for a long table; columns
@@ -17,17 +18,17 @@ const tableBlock = 1000
 // table prints rows in columns. If a column's header starts with ">", it is aligned to the right.
 type table struct {
 	w     io.Writer
+	head  []string // nil if it was printed
 	right []bool
-	rows  [][]string // not printed yet, at first with the header
+	rows  [][]string // not printed yet
 	err   error      // the first one of writing
 }
 
 func newTable(w io.Writer, head ...string) *table {
-	t := &table{w: w, right: make([]bool, len(head))}
+	t := &table{w: w, head: head, right: make([]bool, len(head))}
 	for i, h := range head {
 		head[i], t.right[i] = strings.CutPrefix(h, ">")
 	}
-	t.rows = [][]string{head}
 	return t
 }
 
@@ -42,8 +43,12 @@ func (t *table) row(cells ...string) {
 	}
 }
 
-// flush prints the rows added so far. It returns the first error of the table.
+// flush prints the rows added so far, with the header before the first one. It returns the first
+// error of the table.
 func (t *table) flush() error {
+	if t.head != nil {
+		t.rows, t.head = append([][]string{t.head}, t.rows...), nil
+	}
 	width := make([]int, len(t.right))
 	for _, row := range t.rows {
 		for i, c := range row {
@@ -77,8 +82,5 @@ func humanCount(n int64) string { return humanize.Comma(n) }
 func humanBytes(n int64) string { return humanize.IBytes(uint64(max(0, n))) }
 
 func plural(n int64, one, many string) string {
-	if n == 1 {
-		return humanCount(n) + " " + one
-	}
-	return humanCount(n) + " " + many
+	return humanCount(n) + " " + english.PluralWord(int(n), one, many)
 }

@@ -1,7 +1,6 @@
 package statuspage
 
 import (
-	"bytes"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -79,16 +78,7 @@ func (b browser) page(fill func(*http.Request, *sheet) error) http.HandlerFunc {
 		if err := fill(r, s); err != nil {
 			s.Problem, code = err.Error(), localapi.StatusCode(err)
 		}
-		var body bytes.Buffer
-		err := browsePage.Execute(&body, s)
-		headers(w, browsePolicy)
-		if err != nil {
-			http.Error(w, "the page can't be made: "+err.Error(), http.StatusInternalServerError)
-			return
-		}
-		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		w.WriteHeader(code)
-		_, _ = w.Write(body.Bytes()) // a disconnected browser needs no answer
+		render(w, browsePolicy, code, browsePage, s)
 	}
 }
 

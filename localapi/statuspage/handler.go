@@ -113,19 +113,25 @@ type shown struct {
 }
 
 func (h *handler) page(w http.ResponseWriter, r *http.Request) {
-	content := shown{Style: template.CSS(style), Script: template.JS(script)} //nolint:gosec // both are embedded
-	var body bytes.Buffer
 	v, err := h.view(r.Context())
-	if err == nil {
-		content.view = v
-		err = page.Execute(&body, content)
-	}
-	headers(w, policy)
 	if err != nil {
+		headers(w, policy)
 		http.Error(w, h.unreadable(err), http.StatusInternalServerError)
 		return
 	}
+	render(w, policy, http.StatusOK, page, shown{template.CSS(style), template.JS(script), v}) //nolint:gosec // both are embedded
+}
+
+// render answers with a page.
+func render(w http.ResponseWriter, policy string, code int, t *template.Template, content any) {
+	headers(w, policy)
+	var body bytes.Buffer
+	if err := t.Execute(&body, content); err != nil {
+		http.Error(w, "the page can't be made: "+err.Error(), http.StatusInternalServerError)
+		return
+	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(code)
 	_, _ = w.Write(body.Bytes()) // a disconnected browser needs no answer
 }
 
