@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/snapcache/snapcache/store/bolt"
 )
 
@@ -286,4 +288,21 @@ func (d Dir) sweepLocked() error {
 		}
 	}
 	return nil
+}
+
+// lock takes an advisory lock that keeps other processes from making and removing snapshots in the
+// directory, until unlock is called or the process ends.
+func (d Dir) lock() (unlock func() error, err error) {
+	f, err := os.Open(d.Path)
+	if err != nil {
+		return nil, fmt.Errorf("lock snapshot directory: %w", err)
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) //nolint:gosec // a descriptor is a small number
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		err = fmt.Errorf("%w in %s", ErrBusy, d.Path)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f.Close, nil
 }
