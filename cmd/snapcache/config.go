@@ -127,25 +127,22 @@ func checkConfig(c *cli.Context) error {
 // one for the permissions, the fallback if there is one, because the others may be agents, which have none
 // of their own.
 func askServer(ctx context.Context, cfg *config.AgentConfiguration, kubeconfig string) (string, error) {
-	type server struct{ field, context string }
-	all := []server{{"", ""}}
-	if cfg.FallbackContext != "" {
-		all = append(all, server{"fallbackContext: ", cfg.FallbackContext})
-	}
-	if seed := cfg.Restore.Context(); seed != "" {
-		all = slices.Insert(all, 0, server{"restore.seed names a context, as it has no slash: ", seed})
-	}
-	connections := make([]*rest.Config, len(all))
-	for i, s := range all {
-		var err error
-		if connections[i], err = upstream.LoadConfig(kubeconfig, s.context); err != nil {
+	var connections []*rest.Config
+	for _, s := range []struct{ field, context string }{
+		{"restore.seed names a context, as it has no slash: ", cfg.Restore.Context()}, {}, {"fallbackContext: ", cfg.FallbackContext},
+	} {
+		if s.context == "" && s.field != "" {
+			continue
+		}
+		connection, err := upstream.LoadConfig(kubeconfig, s.context)
+		if err != nil {
 			return "", withCode(exitUsage, fmt.Errorf("%s%w", s.field, err))
 		}
+		connections = append(connections, connection)
 	}
 	var asked []string
 	for i, connection := range connections {
-		rights := i == len(connections)-1
-		address, err := askOne(ctx, cfg, connection, rights)
+		address, err := askOne(ctx, cfg, connection, i == len(connections)-1)
 		if err != nil {
 			return "", err
 		}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/urfave/cli/v2"
+	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/utils/clock"
@@ -70,10 +71,10 @@ func serveFile(c *cli.Context) error {
 		return err
 	}
 	address, socket := c.String(addressFlag), c.String(socketFlag)
-	var served []served
+	servers := map[net.Listener]*http.Server{}
 	defer func() {
-		for _, x := range served {
-			_ = x.listener.Close() // closed already, unless the next one failed
+		for listener := range servers {
+			_ = listener.Close() // closed already, unless the next one failed
 		}
 	}()
 	log := slog.New(slog.NewTextHandler(c.App.ErrWriter, nil))
@@ -82,7 +83,7 @@ func serveFile(c *cli.Context) error {
 		if err != nil {
 			return err
 		}
-		served = append(served, newServed(listener, serving.NewServer(handler, log)))
+		servers[listener] = serving.NewServer(handler, log)
 	}
 	kubeconfig := ""
 	if address != "" || socket == "" {
@@ -99,7 +100,7 @@ func serveFile(c *cli.Context) error {
 		if err != nil {
 			return err
 		}
-		served = append(served, newServed(listener, serving.NewServer(serving.Authenticate(access.NewAuthenticator(credentials.Token, clock.RealClock{}), handler), log)))
+		servers[listener] = serving.NewServer(serving.Authenticate(access.NewAuthenticator(credentials.Token, clock.RealClock{}), handler), log)
 		if kubeconfig, err = writeKubeconfig(dir, listener.Addr().String()); err != nil {
 			return err
 		}
@@ -107,7 +108,7 @@ func serveFile(c *cli.Context) error {
 	if err := writeStrings(c.App.ErrWriter, usageOf(socket, kubeconfig)); err != nil {
 		return err
 	}
-	return serveAll(ctx, served)
+	return serveAll(ctx, servers)
 }
 
 // writeKubeconfig writes a kubeconfig for an address with the credentials in a directory, and returns
@@ -162,36 +163,25 @@ func usageOf(socket, kubeconfig string) (text string) {
 	return text + "Ctrl-C ends it.\n"
 }
 
-// served is a listener with its server.
-type served struct {
-	listener net.Listener
-	server   *http.Server
-	ended    chan error // has the error of the server
-}
-
-func newServed(l net.Listener, s *http.Server) served { return served{l, s, make(chan error, 1)} }
-
 // serveAll serves until ctx ends or a listener fails, and closes all of them.
-func serveAll(ctx context.Context, all []served) error {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	for _, x := range all {
-		go func() {
-			x.ended <- x.server.Serve(x.listener)
-			stop()
-		}()
+func serveAll(ctx context.Context, servers map[net.Listener]*http.Server) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for listener, server := range servers {
+		group.Go(func() error {
+			if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+				return err
+			}
+			return nil
+		})
+		group.Go(func() error {
+			<-ctx.Done()
+			limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+			defer cancel()
+			if server.Shutdown(limited) != nil {
+				return server.Close()
+			}
+			return nil
+		})
 	}
-	<-ctx.Done()
-	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
-	defer cancel()
-	var errs []error
-	for _, x := range all {
-		if x.server.Shutdown(limited) != nil {
-			errs = append(errs, x.server.Close())
-		}
-		if err := <-x.ended; !errors.Is(err, http.ErrServerClosed) {
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(errs...)
+	return group.Wait()
 }

@@ -1,9 +1,12 @@
 package kubectl
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Options are the options of kubectl get, with its names.
@@ -39,13 +42,10 @@ func (o Options) isTable() bool { return o.Output == "" || o.Output == "wide" }
 
 // namespace returns the namespace of requests, empty for all.
 func (o Options) namespace() string {
-	switch {
-	case o.AllNamespaces:
+	if o.AllNamespaces {
 		return ""
-	case o.Namespace == "":
-		return "default"
 	}
-	return o.Namespace
+	return cmp.Or(o.Namespace, metav1.NamespaceDefault)
 }
 
 func (o Options) validate() error {
