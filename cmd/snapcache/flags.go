@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -113,12 +114,16 @@ func loadConfig(c *cli.Context) (*config.AgentConfiguration, error) {
 	return config.Default(), nil
 }
 
+// validConfig returns the configuration of an agent: that of --config, with the options of run applied.
 func validConfig(c *cli.Context) (*config.AgentConfiguration, error) {
 	cfg, err := loadConfig(c)
-	if err == nil {
-		err = cfg.Validate()
-	}
 	if err != nil {
+		return nil, err
+	}
+	cfg.Kubeconfig = cmp.Or(c.String("kubeconfig"), cfg.Kubeconfig)
+	cfg.Store.Type = cmp.Or(config.StoreType(c.String("store")), cfg.Store.Type)
+	cfg.KubernetesAPI.Address = cmp.Or(c.String("kubernetes-api-address"), cfg.KubernetesAPI.Address)
+	if err := cfg.Validate(); err != nil {
 		return nil, withCode(exitUsage, err)
 	}
 	return cfg, nil

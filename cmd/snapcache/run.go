@@ -51,7 +51,7 @@ wrong.`,
 }
 
 func run(c *cli.Context) error {
-	cfg, err := runConfig(c)
+	cfg, err := validConfig(c)
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func run(c *cli.Context) error {
 
 	opts := agent.Options{
 		Version: programVersion(), Level: new(slog.LevelVar), Hangup: hangup,
-		Load: func() (*config.AgentConfiguration, error) { return runConfig(c) },
+		Load: func() (*config.AgentConfiguration, error) { return validConfig(c) },
 	}
 	opts.Level.Set(cfg.Log.Level.Level())
 	log := c.App.ErrWriter
@@ -77,28 +77,6 @@ func run(c *cli.Context) error {
 	opts.Logger = slog.New(logging.RateLimit(newHandler(cfg.Log.Format, opts.Level, log)))
 	klog.SetSlogLogger(opts.Logger)
 	return agent.Run(ctx, cfg, opts)
-}
-
-// runConfig returns the configuration of an agent: that of --config, with the other options
-// applied.
-func runConfig(c *cli.Context) (*config.AgentConfiguration, error) {
-	cfg, err := loadConfig(c)
-	if err != nil {
-		return nil, err
-	}
-	if path := c.String("kubeconfig"); path != "" {
-		cfg.Kubeconfig = path
-	}
-	if s := c.String("store"); s != "" {
-		cfg.Store.Type = config.StoreType(s)
-	}
-	if address := c.String("kubernetes-api-address"); address != "" {
-		cfg.KubernetesAPI.Address = address
-	}
-	if err := cfg.Validate(); err != nil {
-		return nil, withCode(exitUsage, err)
-	}
-	return cfg, nil
 }
 
 // newHandler returns a handler that logs to the journal if standard error is connected to it,

@@ -77,13 +77,9 @@ func verify(c *cli.Context) error {
 
 // unsynced returns the collections that could not be compared because they were never synced.
 func unsynced(chosen []localapi.Collection, results []localapi.Verification) []localapi.Collection {
-	var missing []localapi.Collection
-	for _, v := range results {
-		if i := slices.IndexFunc(chosen, func(c localapi.Collection) bool { return c.ID == v.Collection }); i >= 0 && v.Unsynced {
-			missing = append(missing, chosen[i])
-		}
-	}
-	return missing
+	return slices.DeleteFunc(slices.Clone(chosen), func(c localapi.Collection) bool {
+		return !slices.ContainsFunc(results, func(v localapi.Verification) bool { return v.Unsynced && v.Collection == c.ID })
+	})
 }
 
 // chooseCollections returns the collections that the RESOURCE arguments select; all if there are

@@ -22,14 +22,15 @@ const (
 	acceptTable = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"
 )
 
-// client requests from a server.
+// client requests from a server, and prints the answers.
 type client struct {
-	rest   rest.Interface
-	accept string // of objects
-	opts   Options
+	rest        rest.Interface
+	accept      string // of objects
+	opts        Options
+	out, errOut io.Writer
 }
 
-func newClient(cfg *rest.Config, o Options, errOut io.Writer) (*client, error) {
+func newClient(cfg *rest.Config, o Options, out, errOut io.Writer) (*client, error) {
 	scheme := runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"}) // the Status of an error
 	cfg = rest.CopyConfig(cfg)
@@ -37,7 +38,7 @@ func newClient(cfg *rest.Config, o Options, errOut io.Writer) (*client, error) {
 	cfg.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	cfg.WarningHandlerWithContext, cfg.WarningHandler = nil, rest.NewWarningWriter(errOut, rest.WarningWriterOptions{Deduplicate: true})
 	r, err := rest.UnversionedRESTClientFor(cfg)
-	c := &client{rest: r, accept: acceptJSON, opts: o}
+	c := &client{rest: r, accept: acceptJSON, opts: o, out: out, errOut: errOut}
 	if o.isTable() {
 		c.accept = acceptTable
 	}
@@ -53,10 +54,13 @@ func (c *client) request(r *resource) *rest.Request {
 	return q
 }
 
-// get returns one object, or a Table of it. For an object that is missing with its namespace, the
-// error is about the namespace.
+// get returns one object, or a Table of it; nil for one that is missing and may be. For an object that
+// is missing with its namespace, the error is about the namespace.
 func (c *client) get(ctx context.Context, t target) ([]byte, error) {
 	raw, err := do(ctx, c.request(t.resource).Name(t.object))
+	if c.opts.IgnoreNotFound && apierrors.IsNotFound(err) {
+		return nil, nil
+	}
 	if namespace := c.opts.namespace(); apierrors.IsNotFound(err) && t.namespaced && namespace != metav1.NamespaceDefault {
 		nsErr := c.rest.Get().AbsPath("/api/v1/namespaces", namespace).SetHeader("Accept", acceptJSON).Do(ctx).Error()
 		var status *apierrors.StatusError

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 
 	"github.com/snapcache/snapcache/object"
@@ -20,7 +19,7 @@ func Get(ctx context.Context, cfg *rest.Config, args []string, o Options, out, e
 	if err := o.validate(); err != nil {
 		return newError(err)
 	}
-	c, err := newClient(cfg, o, errOut)
+	c, err := newClient(cfg, o, out, errOut)
 	if err != nil {
 		return err
 	}
@@ -34,42 +33,25 @@ func Get(ctx context.Context, cfg *rest.Config, args []string, o Options, out, e
 	if err != nil {
 		return newError(err)
 	}
-	g := &getter{client: c, opts: o, out: out, errOut: errOut}
 	switch {
 	case o.Watch || o.WatchOnly:
-		return g.watch(ctx, t)
+		return c.watch(ctx, t)
 	case o.isTable():
-		return g.printTables(ctx, t)
+		return c.printTables(ctx, t)
 	case t.single:
-		return g.printOne(ctx, t.objects[0])
+		return c.printOne(ctx, t.objects[0])
 	default:
-		return g.printList(ctx, t)
+		return c.printList(ctx, t)
 	}
-}
-
-// getter runs one get.
-type getter struct {
-	client      *client
-	opts        Options
-	out, errOut io.Writer
-}
-
-// get returns the answer to a get of one object, nil for one that is missing and may be.
-func (g *getter) get(ctx context.Context, t target) ([]byte, error) {
-	raw, err := g.client.get(ctx, t)
-	if g.opts.IgnoreNotFound && apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	return raw, err
 }
 
 // printOne prints an object without a list around it.
-func (g *getter) printOne(ctx context.Context, t target) error {
-	p, err := newPrinter(g.opts)
+func (c *client) printOne(ctx context.Context, t target) error {
+	p, err := newPrinter(c.opts)
 	if err != nil {
 		return newError(err)
 	}
-	raw, err := g.get(ctx, t)
+	raw, err := c.get(ctx, t)
 	if err != nil || raw == nil {
 		return newError(err)
 	}
@@ -77,12 +59,12 @@ func (g *getter) printOne(ctx context.Context, t target) error {
 	if err != nil {
 		return err
 	}
-	return newError(p.PrintObj(o, g.out))
+	return newError(p.PrintObj(o, c.out))
 }
 
 // printList prints all targets as one List.
-func (g *getter) printList(ctx context.Context, t targets) error {
-	p, err := newListPrinter(g.opts, g.out)
+func (c *client) printList(ctx context.Context, t targets) error {
+	p, err := newListPrinter(c.opts, c.out)
 	if err != nil {
 		return newError(err)
 	}
@@ -93,7 +75,7 @@ func (g *getter) printList(ctx context.Context, t targets) error {
 		return p.Add(raw)
 	}
 	for _, x := range t.objects {
-		raw, err := g.get(ctx, x)
+		raw, err := c.get(ctx, x)
 		if err == nil && raw != nil {
 			err = add(object.WithType(raw, x.apiVersion(), x.kind))
 		}
@@ -101,35 +83,35 @@ func (g *getter) printList(ctx context.Context, t targets) error {
 	}
 	for _, r := range t.types {
 		before := n
-		_, err := g.client.list(ctx, r, func(i item) error { return add(i.raw) })
+		_, err := c.list(ctx, r, func(i item) error { return add(i.raw) })
 		if err != nil && n > before {
 			return newError(err) // the output stays without its end, so that no reader takes it for complete
 		}
 		errs = append(errs, err)
 	}
-	if n > 0 || !g.opts.IgnoreNotFound {
+	if n > 0 || !c.opts.IgnoreNotFound {
 		errs = append(errs, p.End())
 	}
 	return newError(errs...)
 }
 
 // noResources reports that nothing was found.
-func (g *getter) noResources(t targets) error {
-	namespaced := !g.opts.AllNamespaces
+func (c *client) noResources(t targets) error {
+	namespaced := !c.opts.AllNamespaces
 	for _, r := range t.types {
 		namespaced = namespaced && r.namespaced
 	}
 	text := "No resources found\n"
 	if namespaced {
-		text = fmt.Sprintf("No resources found in %s namespace.\n", g.opts.namespace())
+		text = fmt.Sprintf("No resources found in %s namespace.\n", c.opts.namespace())
 	}
-	_, err := io.WriteString(g.errOut, text)
+	_, err := io.WriteString(c.errOut, text)
 	return err
 }
 
 // flush writes what out has in its buffer.
-func (g *getter) flush() error {
-	if b, ok := g.out.(interface{ Flush() error }); ok {
+func (c *client) flush() error {
+	if b, ok := c.out.(interface{ Flush() error }); ok {
 		return b.Flush()
 	}
 	return nil

@@ -94,19 +94,19 @@ func (t *table) flush() error {
 }
 
 // printTables prints the targets as tables.
-func (g *getter) printTables(ctx context.Context, t targets) error {
-	s := &sections{w: g.out}
+func (c *client) printTables(ctx context.Context, t targets) error {
+	s := &sections{w: c.out}
 	w := printers.GetNewTabWriter(s)
 	var errs []error
 	if len(t.objects) > 0 {
-		errs = g.objectTables(ctx, t, s, w)
+		errs = c.objectTables(ctx, t, s, w)
 	}
 	for i, r := range t.types {
-		tab, err := g.nextTable(r, len(t.types) > 1, i > 0, s, w)
+		tab, err := c.nextTable(r, len(t.types) > 1, i > 0, s, w)
 		if err != nil {
 			return err
 		}
-		_, err = g.client.list(ctx, r, tab.add)
+		_, err = c.list(ctx, r, tab.add)
 		errs = append(errs, err, tab.flush())
 	}
 	if err := w.Flush(); err != nil {
@@ -115,25 +115,25 @@ func (g *getter) printTables(ctx context.Context, t targets) error {
 	if err := newError(errs...); err != nil {
 		return err
 	}
-	if !s.written && !g.opts.IgnoreNotFound {
-		return g.noResources(t)
+	if !s.written && !c.opts.IgnoreNotFound {
+		return c.noResources(t)
 	}
 	return nil
 }
 
 // nextTable ends the table before, and begins the one of a resource.
-func (g *getter) nextTable(r *resource, withKind, another bool, s *sections, w *tabwriter.Writer) (*table, error) {
+func (c *client) nextTable(r *resource, withKind, another bool, s *sections, w *tabwriter.Writer) (*table, error) {
 	if err := w.Flush(); err != nil {
 		return nil, err
 	}
 	w.SetRememberedWidths(nil)
-	s.between = another && s.written && !g.opts.NoHeaders
-	return newTable(r, g.opts, withKind, w)
+	s.between = another && s.written && !c.opts.NoHeaders
+	return newTable(r, c.opts, withKind, w)
 }
 
 // objectTables prints named objects: those of one resource, if they are named one after the other,
 // in one table.
-func (g *getter) objectTables(ctx context.Context, t targets, s *sections, w *tabwriter.Writer) (errs []error) {
+func (c *client) objectTables(ctx context.Context, t targets, s *sections, w *tabwriter.Writer) (errs []error) {
 	type answer struct {
 		of  *resource
 		raw []byte
@@ -141,7 +141,7 @@ func (g *getter) objectTables(ctx context.Context, t targets, s *sections, w *ta
 	var answers []answer
 	withKind := false
 	for _, x := range t.objects {
-		raw, err := g.get(ctx, x)
+		raw, err := c.get(ctx, x)
 		errs = append(errs, err)
 		if raw != nil {
 			answers = append(answers, answer{x.resource, raw})
@@ -152,7 +152,7 @@ func (g *getter) objectTables(ctx context.Context, t targets, s *sections, w *ta
 	for i, a := range answers {
 		var err error
 		if i == 0 || a.of != answers[i-1].of {
-			if tab, err = g.nextTable(a.of, withKind, i > 0, s, w); err != nil {
+			if tab, err = c.nextTable(a.of, withKind, i > 0, s, w); err != nil {
 				return append(errs, err)
 			}
 		}

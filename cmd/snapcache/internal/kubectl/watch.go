@@ -16,27 +16,27 @@ import (
 )
 
 // watch prints what there is, unless only the watch is requested, and then each change.
-func (g *getter) watch(ctx context.Context, t targets) error {
+func (c *client) watch(ctx context.Context, t targets) error {
 	one, err := t.one()
 	if err != nil {
 		return newError(err)
 	}
-	w := &watcher{getter: g, of: one.resource, printer: newTablePrinter(one.resource, g.opts, false), w: g.out}
-	if g.opts.isTable() {
-		w.tabs = printers.GetNewTabWriter(g.out)
+	w := &watcher{client: c, of: one.resource, printer: newTablePrinter(one.resource, c.opts, false), w: c.out}
+	if c.opts.isTable() {
+		w.tabs = printers.GetNewTabWriter(c.out)
 		w.w = w.tabs
-	} else if w.printer, err = newPrinter(g.opts); err != nil {
+	} else if w.printer, err = newPrinter(c.opts); err != nil {
 		return newError(err)
 	}
 	rv := "0"
 	if one.object == "" {
-		meta, err := g.client.list(ctx, one.resource, w.existing)
+		meta, err := c.list(ctx, one.resource, w.existing)
 		if err != nil {
 			return newError(err)
 		}
 		rv = meta.ResourceVersion
 	} else {
-		raw, err := g.get(ctx, one)
+		raw, err := c.get(ctx, one)
 		if err != nil || raw == nil {
 			return newError(err)
 		}
@@ -70,7 +70,7 @@ func (t targets) one() (target, error) {
 
 // watcher prints the events of a watch.
 type watcher struct {
-	*getter
+	*client
 	of      *resource
 	printer printers.ResourcePrinter
 	w       io.Writer
@@ -85,7 +85,7 @@ func (w *watcher) flush() error {
 			return err
 		}
 	}
-	return w.getter.flush()
+	return w.client.flush()
 }
 
 // existing prints an object that was there before the watch, or its row.
