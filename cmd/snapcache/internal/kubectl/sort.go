@@ -37,10 +37,12 @@ type sorter struct {
 	found bool // one object has the field
 }
 
-// sortKey is the value of the field, nil if an object has none. Numbers with units, such as 100Mi,
-// are strings in JSON and have a quantity.
+// sortKey is the value of the field: none, a number or a text, in this order. A whole number, and a text
+// with a number and a unit, such as 100Mi, has a quantity too.
 type sortKey struct {
-	value    any
+	rank     int // of the type: 0, 1 or 2
+	number   float64
+	text     string
 	quantity *quantity.Quantity
 }
 
@@ -61,12 +63,17 @@ func (s *sorter) add(o map[string]any) error {
 	var key sortKey
 	if len(results) > 0 && len(results[0]) > 0 {
 		s.found = true
-		switch key.value = results[0][0].Interface(); v := key.value.(type) {
+		switch v := results[0][0].Interface().(type) {
+		case nil:
+		case int64:
+			key = sortKey{rank: 1, number: float64(v), quantity: quantity.NewQuantity(v, quantity.DecimalSI)}
+		case float64:
+			key = sortKey{rank: 1, number: v}
 		case string:
+			key = sortKey{rank: 2, text: v}
 			if q, err := quantity.ParseQuantity(v); err == nil {
 				key.quantity = &q
 			}
-		case int64, float64, nil:
 		default:
 			return fmt.Errorf("--sort-by: field %s is an unsortable type: %T", s.path, v)
 		}
@@ -104,35 +111,10 @@ func (s *sorter) order() ([]int, error) {
 }
 
 func (a sortKey) compare(b sortKey) int {
-	switch x := a.value.(type) {
-	case int64:
-		if y, ok := b.value.(int64); ok {
-			return cmp.Compare(x, y)
-		}
-	case float64:
-		if y, ok := b.value.(float64); ok {
-			return cmp.Compare(x, y)
-		}
-	case string:
-		if a.quantity != nil && b.quantity != nil {
-			return a.quantity.Cmp(*b.quantity)
-		}
-		if y, ok := b.value.(string); ok {
-			return cmp.Compare(x, y)
-		}
+	if a.rank == b.rank && a.quantity != nil && b.quantity != nil {
+		return a.quantity.Cmp(*b.quantity)
 	}
-	return cmp.Compare(rank(a.value), rank(b.value))
-}
-
-// rank orders values of different types.
-func rank(v any) int {
-	switch v.(type) {
-	case nil:
-		return 0
-	case int64, float64:
-		return 1
-	}
-	return 2
+	return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.number, b.number), cmp.Compare(a.text, b.text))
 }
 
 func inOrder[T any](items []T, order []int) []T {

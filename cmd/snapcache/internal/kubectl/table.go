@@ -37,15 +37,6 @@ type table struct {
 	sorted  *sorter           // nil for the server's order
 }
 
-func newTable(r *resource, o Options, withKind bool, w *tabwriter.Writer) (*table, error) {
-	t := &table{w: w, ResourcePrinter: newTablePrinter(r, o, withKind)}
-	var err error
-	if o.SortBy != "" {
-		t.sorted, err = newSorter(o.SortBy)
-	}
-	return t, err
-}
-
 func newTablePrinter(r *resource, o Options, withKind bool) printers.ResourcePrinter {
 	return printers.NewTablePrinter(printers.PrintOptions{
 		Kind: r.groupKind(), WithKind: withKind || o.ShowKind, WithNamespace: o.AllNamespaces && r.namespaced,
@@ -128,7 +119,12 @@ func (c *client) nextTable(r *resource, withKind, another bool, s *sections, w *
 	}
 	w.SetRememberedWidths(nil)
 	s.between = another && s.written && !c.opts.NoHeaders
-	return newTable(r, c.opts, withKind, w)
+	t := &table{w: w, ResourcePrinter: newTablePrinter(r, c.opts, withKind)}
+	var err error
+	if c.opts.SortBy != "" {
+		t.sorted, err = newSorter(c.opts.SortBy)
+	}
+	return t, err
 }
 
 // objectTables prints named objects: those of one resource, if they are named one after the other,
