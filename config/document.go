@@ -62,7 +62,6 @@ type document struct {
 	errs  []*Error
 }
 
-// parse returns the root of the only YAML document in data.
 func (d *document) parse(data []byte) (*yamlnode.Node, error) {
 	if err := checkText(d.name, data); err != nil {
 		return nil, err

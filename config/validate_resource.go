@@ -134,7 +134,6 @@ func (x *Index) validate(p *problems, field string, t *Transform) {
 	}
 }
 
-// checkFieldPath returns an error if path is not one of [object.IsPath].
 func checkFieldPath(path string) error {
 	if !object.IsPath(path) {
 		return fmt.Errorf(`%s is not the path of a field, as in spec.nodeName or metadata.annotations.example\.com/owner: `+

@@ -265,7 +265,6 @@ func errTooOld(point string, from store.Horizon) error {
 		point, ErrTooOld, from.RV, from.Time.UTC().Format(time.RFC3339))
 }
 
-// errRelist returns the error for a client whose history is gone.
 func (t *changeStream) errRelist(from store.Horizon, now store.State) error {
 	return fmt.Errorf("resourceVersion %s is %w: the history began again after RV %s, at %s (%s): list again",
 		t.state.RV, ErrTooOld, from.RV, from.Time.UTC().Format(time.RFC3339), now.ListReason)

@@ -90,13 +90,11 @@ func (r *reader) Index(ctx context.Context, collections []string, index string) 
 	return all, corrupt.err()
 }
 
-// entry is one entry of an index.
 type entry struct {
 	value string
 	store.Header
 }
 
-// entries yields all entries of an index.
 func (r *reader) entries(v store.View, index string) iter.Seq2[entry, error] {
 	return func(yield func(entry, error) bool) {
 		if index == store.NamespaceIndex {
@@ -251,7 +249,6 @@ func (r *reader) Objects(ctx context.Context, collections []string, q ObjectQuer
 	return r.spooled(ctx, collections, &corrupt, read, func(_ string, _, object []byte) error { return each(object) })
 }
 
-// records yields the records of the key or the namespace of q.
 func records(v store.View, q ObjectQuery) iter.Seq2[store.Record, error] {
 	if q.Key == "" {
 		prefix := ""
@@ -330,8 +327,6 @@ func (r *reader) view(id string, fn func(store.View) error) error {
 	return nil
 }
 
-// checkIndex returns an error if the collection has no index of that name. It lists the existing
-// ones.
 func checkIndex(v store.View, index string) error {
 	names := append(append([]string{store.NamespaceIndex}, v.Indexes()...), v.Building()...)
 	if slices.Contains(names, index) {

@@ -79,7 +79,6 @@ func (r *reader) describe(info store.Info) (Collection, error) {
 	return c, nil
 }
 
-// identity returns the fields that identify a collection.
 func identity(info store.Info) Collection {
 	return Collection{
 		ID: info.ID, Group: info.Group, Version: info.Version, Resource: info.Resource, Kind: info.Kind,

@@ -15,7 +15,6 @@ var ErrRefused = errors.New("the configuration was refused")
 // Reload reads the configuration again and, once it is in force, returns the changes in words.
 type Reload func(ctx context.Context) (changes []string, err error)
 
-// reloadAnswer is the body of the answer.
 type reloadAnswer struct {
 	Changes []string `json:"changes"`
 }

@@ -148,7 +148,6 @@ func (s *stream) value(v any) error {
 	return s.line(b)
 }
 
-// line sends one JSON value.
 func (s *stream) line(b []byte) error {
 	if bytes.IndexByte(b, '\n') >= 0 {
 		var one bytes.Buffer
@@ -166,7 +165,6 @@ func (s *stream) line(b []byte) error {
 	return err
 }
 
-// flush sends the collected lines.
 func (s *stream) flush() error {
 	err := s.buf.Flush()
 	if err == nil {
@@ -225,7 +223,6 @@ func sendError(w http.ResponseWriter, err error) {
 	send(w, code, e)
 }
 
-// send answers with one JSON document.
 func send(w http.ResponseWriter, code int, v any) {
 	body, err := json.Marshal(v)
 	if err != nil {

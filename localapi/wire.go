@@ -78,7 +78,6 @@ func toWire(err error) (wireError, int) {
 	return w, http.StatusInternalServerError
 }
 
-// fromWire returns the error for its JSON form.
 func fromWire(w wireError) error {
 	for _, s := range sentinels {
 		if w.Reason == s.reason {

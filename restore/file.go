@@ -119,7 +119,6 @@ func Open(ctx context.Context, path string, opts bolt.Options, from Sources, now
 	return Replace(ctx, path, opts, err, from, now)
 }
 
-// look checks a file according to how the last process left it.
 func look(path string, keys bolt.Keyring, verdict *File, progress func(string, int64)) error {
 	switch verdict.Ending {
 	case bolt.Clean:

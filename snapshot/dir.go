@@ -155,7 +155,6 @@ func (d Dir) newName(now time.Time) (string, error) {
 
 var ownName = regexp.MustCompile(`^\d{8}T\d{6}\.\d{3}Z\.snap$`)
 
-// nameTime returns the time in a name made by newName.
 func nameTime(name string) (time.Time, bool) {
 	if !ownName.MatchString(name) {
 		return time.Time{}, false

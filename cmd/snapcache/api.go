@@ -16,7 +16,6 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// apiHandler returns the Kubernetes API of a database that is open for reading.
 func apiHandler(db store.DB) (http.Handler, error) {
 	stored, err := db.Collections()
 	if err != nil {

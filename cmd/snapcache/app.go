@@ -107,7 +107,6 @@ func wrongUsage(c *cli.Context, err error, _ bool) error {
 	return usagef("%w: see %s --help", err, c.Command.HelpName)
 }
 
-// noCommand runs if the command is missing or unknown.
 func noCommand(c *cli.Context) error {
 	if !c.Args().Present() {
 		if c.Command.Name == c.App.Name {
@@ -118,7 +117,6 @@ func noCommand(c *cli.Context) error {
 	return usagef("there is no command %q: see %s --help", c.Args().First(), c.Command.HelpName)
 }
 
-// atMost returns an action that fails if there are more than n arguments.
 func atMost(n int, action cli.ActionFunc) cli.ActionFunc {
 	return func(c *cli.Context) error {
 		if c.NArg() > n {

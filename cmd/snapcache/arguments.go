@@ -89,7 +89,6 @@ func (a *arranger) next(words []string) []string {
 	return rest
 }
 
-// argument sorts a word that is not an option: a command, or an argument of a command.
 func (a *arranger) argument(word string) {
 	for _, c := range a.commands {
 		if c.HasName(word) {

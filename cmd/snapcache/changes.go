@@ -115,7 +115,6 @@ func changeQuery(c *cli.Context, now time.Time) (localapi.ChangeQuery, error) {
 	return q, nil
 }
 
-// printChanges prints the changes of the one collection that the RESOURCE argument names.
 func printChanges(ctx context.Context, c *cli.Context, query localapi.ChangeQuery, printer *changePrinter) error {
 	src, status, done, err := openCache(ctx, c)
 	if err != nil {
@@ -141,7 +140,6 @@ func printChanges(ctx context.Context, c *cli.Context, query localapi.ChangeQuer
 	return printer.flush()
 }
 
-// changePrinter prints changes one by one, as a table or as lines of JSON.
 type changePrinter struct {
 	w      io.Writer
 	follow bool          // flush w, if it has a buffer, after each batch

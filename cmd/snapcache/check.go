@@ -108,7 +108,6 @@ func writeCheck(c *cli.Context, report *bolt.CheckReport) error {
 	return writeLines(w, append(lines, file)...)
 }
 
-// fileFlags are the options of the commands that need a file and no agent.
 func fileFlags(command string) []cli.Flag {
 	return []cli.Flag{
 		configFileFlag(),
@@ -117,7 +116,6 @@ func fileFlags(command string) []cli.Flag {
 	}
 }
 
-// filePath returns the database file for a command without an agent.
 func filePath(c *cli.Context) (string, error) {
 	if path := c.String(dbFlag); path != "" {
 		return path, nil

@@ -157,7 +157,6 @@ func resourceName(c localapi.Collection) string {
 	return schema.GroupResource{Group: c.Group, Resource: c.Resource}.String()
 }
 
-// completeSnapshots prints the names of the snapshots in the directory that the words select.
 func completeSnapshots(app *cli.App, command *cli.Command, before []string, w io.Writer) {
 	completeWith(app, command, before, func(c *cli.Context) error {
 		dir, _, err := snapshotDir(c)

@@ -222,8 +222,6 @@ func missingRights(ctx context.Context, cluster *upstream.Cluster, cfg *config.A
 	return missing, nil
 }
 
-// missingError returns an error with a line for each permission that the server does not grant; nil
-// for none.
 func missingError(server string, missing []rbac.Permission) error {
 	if len(missing) == 0 {
 		return nil
@@ -235,7 +233,6 @@ func missingError(server string, missing []rbac.Permission) error {
 	return errors.Join(append(errs, errors.New("the configuration is valid, but rights are missing: snapcache config rbac prints the manifest that grants them"))...)
 }
 
-// describeRight describes a missing permission, and what the agent does without it.
 func describeRight(right rbac.Permission) string {
 	text := strings.Join(right.Verbs, ", ") + " on " + schema.GroupResource{Group: right.Group, Resource: right.Resource}.String()
 	switch {

@@ -92,7 +92,6 @@ func dump(c *cli.Context) error {
 	return errors.Join(corrupt(damage), notSynced(missing), notFound(resource, sets.List(absent)))
 }
 
-// notFound returns the error for objects that are not cached, nil for none.
 func notFound(resource string, names []string) error {
 	if len(names) == 0 {
 		return nil
@@ -100,7 +99,6 @@ func notFound(resource string, names []string) error {
 	return fmt.Errorf("not found: %s: %s", resource, strings.Join(names, ", "))
 }
 
-// ids returns the names of collections.
 func ids(collections []localapi.Collection) []string {
 	ids := make([]string, len(collections))
 	for i, c := range collections {
@@ -130,7 +128,6 @@ func readableCollections(status *localapi.Status, resource, namespace string) (r
 	return readable, missing, nil
 }
 
-// newPrinter returns what prints objects in one of dump's formats.
 func newPrinter(output string, w io.Writer) (*kubectl.TextList, error) {
 	format, template, _ := strings.Cut(output, "=")
 	switch format {
@@ -162,7 +159,6 @@ func writeLine(b *bytes.Buffer, raw []byte) error {
 	return nil
 }
 
-// writeJSONPath returns the encoder that applies a JSONPath template to each object.
 func writeJSONPath(template string) (func(*bytes.Buffer, []byte) error, error) {
 	path := jsonpath.New("output").AllowMissingKeys(true)
 	if err := path.Parse(template); err != nil {

@@ -38,7 +38,6 @@ func usagef(format string, args ...any) error {
 	return withCode(exitUsage, fmt.Errorf(format, args...))
 }
 
-// exitCode returns the exit code of an error: its own, or that of its kind.
 func exitCode(err error) int {
 	var coded *codedError
 	switch {
@@ -63,7 +62,6 @@ func exitCode(err error) int {
 // maxShown limits the corrupt records that an error names.
 const maxShown = 5
 
-// corrupt returns the error for the corruption that was found, nil for none.
 func corrupt(found *localapi.CorruptRecordsError) error {
 	if found == nil {
 		return nil

@@ -35,7 +35,6 @@ func configFileFlag() cli.Flag {
 	}
 }
 
-// lookupFlags are the options with which the reading commands find the cache.
 func lookupFlags() []cli.Flag {
 	return []cli.Flag{
 		configFileFlag(),
@@ -57,7 +56,6 @@ func allNamespacesFlag() cli.Flag {
 	return &cli.BoolFlag{Name: allNamespaces, Aliases: []string{"A"}, Usage: "objects in all namespaces, as if there were no -n"}
 }
 
-// namespaceOf returns the namespace of -n, empty for all.
 func namespaceOf(c *cli.Context) string {
 	if c.Bool(allNamespaces) {
 		return ""
@@ -69,7 +67,6 @@ func selectorFlag() cli.Flag {
 	return &cli.StringFlag{Name: "selector", Aliases: []string{"l"}, Usage: "only objects whose labels match `SELECTOR`, as in kubectl"}
 }
 
-// readFlags are lookupFlags and the option for a snapshot.
 func readFlags() []cli.Flag {
 	return append(lookupFlags(), fromSnapshotFlag())
 }

@@ -94,7 +94,6 @@ func inspect(c *cli.Context) error {
 	return errors.Join(corrupt(in.damage), notSynced(missing), notFound(resource, sets.List(in.absent)))
 }
 
-// withIndex drops the collections that don't have an index.
 func withIndex(collections []localapi.Collection, index string) ([]localapi.Collection, error) {
 	var found []localapi.Collection
 	have := []string{store.NamespaceIndex}
@@ -112,7 +111,6 @@ func withIndex(collections []localapi.Collection, index string) ([]localapi.Coll
 	return found, nil
 }
 
-// inspectCollections prints the collections with their checkpoints.
 func inspectCollections(c *cli.Context, status *localapi.Status, resource string) error {
 	selected, err := selectCollections(status.Collections, resource)
 	if err != nil {
@@ -136,7 +134,6 @@ func inspectCollections(c *cli.Context, status *localapi.Status, resource string
 	return writeLines(c.App.Writer, append(alarmLines(status), storeLine(status.Store))...)
 }
 
-// indexNames joins the names of a collection's indexes for a table cell.
 func indexNames(c localapi.Collection) string {
 	names := slices.Clone(c.Indexes)
 	for _, name := range c.Building {
@@ -170,7 +167,6 @@ type indexAnswer struct {
 	Values     []localapi.IndexValue `json:"values"`
 }
 
-// index prints the values of an index, with counts and sizes.
 func (in *inspection) index(ctx context.Context, index string) error {
 	answers := []indexAnswer{}
 	values, err := in.src.Index(ctx, ids(in.collections), index)
@@ -231,7 +227,6 @@ func (in *inspection) keys(ctx context.Context, query localapi.KeyQuery) error {
 	return t.flush()
 }
 
-// eachKey calls fn for the keys of the names.
 func (in *inspection) eachKey(ctx context.Context, query localapi.KeyQuery, fn func(collection string, k localapi.Key) error) error {
 	return in.src.Keys(ctx, ids(in.collections), query, func(collection string, k localapi.Key) error {
 		name := k.Key[strings.LastIndexByte(k.Key, '/')+1:]

@@ -106,7 +106,6 @@ func kubeconfigOf(cfg *config.AgentConfiguration, user *clientcmdapi.AuthInfo) (
 	return newKubeconfig(api.Address, ca, user), nil
 }
 
-// newKubeconfig returns a kubeconfig for an address, with the certificate of its authority.
 func newKubeconfig(address string, ca []byte, user *clientcmdapi.AuthInfo) *clientcmdapi.Config {
 	const name = "snapcache"
 	kubeconfig := clientcmdapi.NewConfig()

@@ -127,7 +127,6 @@ func markdown(description string) string {
 	return b.String()
 }
 
-// shown returns the commands that help lists.
 func shown(commands []*cli.Command) []*cli.Command {
 	return slices.DeleteFunc(slices.Clone(commands), func(c *cli.Command) bool { return c.Hidden || c.Name == "help" })
 }

@@ -24,7 +24,6 @@ func writeJSON(w io.Writer, v any) error {
 	return e.Encode(v)
 }
 
-// output prints v as JSON if the command line asks for it, otherwise as text does.
 func output(c *cli.Context, w io.Writer, v any, text func() error) error {
 	if c.String(outputFlag) == "json" {
 		return writeJSON(w, v)
@@ -93,7 +92,6 @@ func listed(c localapi.Collection) string {
 	return fmt.Sprintf("%s (%s)", c.LastList.Local().Format(time.DateTime), c.ListReason)
 }
 
-// historySince returns the beginning of a collection's history: resourceVersion and time.
 func historySince(c localapi.Collection) string {
 	h := c.HistorySince
 	if h.RV == "" {

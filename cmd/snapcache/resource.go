@@ -50,14 +50,12 @@ func selectCollections(all []localapi.Collection, resource string) ([]localapi.C
 	return found, nil
 }
 
-// byName reports whether name is a collection's plural, its singular, or its kind in lower case.
 func byName(c localapi.Collection, name string) bool {
 	return name == c.Resource || name == c.Singular || name == strings.ToLower(c.Kind)
 }
 
 func byShortName(c localapi.Collection, name string) bool { return slices.Contains(c.ShortNames, name) }
 
-// inVersion reports whether a collection is of the version and group that wanted has, if any.
 func inVersion(c localapi.Collection, wanted config.ResourceName) bool {
 	return (wanted.Group == "" || wanted.Group == c.Group) && (wanted.Version == "" || wanted.Version == c.Version || c.Version == "")
 }
@@ -81,7 +79,6 @@ func cachedList(collections []localapi.Collection) string {
 	return "there is " + strings.Join(ids(collections), ", ")
 }
 
-// synced splits the collections into readable and unreadable ones.
 func synced(collections []localapi.Collection) (yes, no []localapi.Collection) {
 	for _, c := range collections {
 		if c.Synced {

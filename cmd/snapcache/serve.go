@@ -111,8 +111,6 @@ func serveFile(c *cli.Context) error {
 	return serveAll(ctx, servers)
 }
 
-// writeKubeconfig writes a kubeconfig for an address with the credentials in a directory, and returns
-// its path.
 func writeKubeconfig(dir, address string) (path string, err error) {
 	ca, token, err := serving.Read(dir)
 	if err != nil {
@@ -126,7 +124,6 @@ func writeKubeconfig(dir, address string) (path string, err error) {
 	return path, serving.WriteFile(path, b)
 }
 
-// openServed opens what --from names.
 func openServed(ctx context.Context, c *cli.Context) (store.DB, error) {
 	if c.String(fromFlag) == "" {
 		return nil, usagef("--from is needed: a snapshot, a database file or a support bundle")
@@ -152,7 +149,6 @@ func openServed(ctx context.Context, c *cli.Context) (store.DB, error) {
 	return l.kept, nil
 }
 
-// usageOf returns how clients use a socket and a kubeconfig; an empty one is not there.
 func usageOf(socket, kubeconfig string) (text string) {
 	if socket != "" {
 		text = fmt.Sprintf("serving on %s:\n  snapcache get all -A --socket %[1]s\n  curl --unix-socket %[1]s http://localhost/api\n", socket)

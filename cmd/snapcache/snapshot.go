@@ -120,7 +120,6 @@ func snapshotDirFlag() cli.Flag {
 	return &cli.StringFlag{Name: dirFlag, Usage: "the `DIR` of the snapshots; default: that of the configuration", TakesFile: true}
 }
 
-// withSnapshots returns an action on the directory of the snapshots.
 func withSnapshots(action func(*cli.Context, snapshot.Dir, *config.AgentConfiguration) error) cli.ActionFunc {
 	return func(c *cli.Context) error {
 		dir, cfg, err := snapshotDir(c)
@@ -275,8 +274,6 @@ func verifySnapshots(c *cli.Context, dir snapshot.Dir, _ *config.AgentConfigurat
 	return errors.Join(bad...)
 }
 
-// snapshotPaths returns the paths of the named snapshots; of all in the directory if there are no
-// names.
 func snapshotPaths(dir snapshot.Dir, names []string) (paths []string, err error) {
 	for _, name := range names {
 		paths = append(paths, dir.Find(name))

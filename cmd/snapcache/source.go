@@ -137,7 +137,6 @@ func (l *lookup) openDB(ctx context.Context, socket string) (localapi.Source, *l
 	return l.read(ctx, db, localapi.Options{SpoolDir: filepath.Dir(l.db), Read: l.close})
 }
 
-// openSnapshot reads the given snapshot, until close.
 func (l *lookup) openSnapshot(ctx context.Context) (localapi.Source, *localapi.Status, error) {
 	ctx, progress, done := newProgress(ctx)
 	defer done()

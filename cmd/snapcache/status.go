@@ -29,7 +29,6 @@ collection.
 Exits with 1 if no agent answers (snapcache inspect reads the file without one)
 and with 3 if a collection was never synced.`
 
-// watchEvery is the interval between two queries of --watch.
 const watchEvery = time.Second
 
 func statusCommand() *cli.Command {
@@ -160,7 +159,6 @@ func fingerprint(s *localapi.Status, err error) string {
 	return string(b)
 }
 
-// printStatus prints a status, freshness first.
 func printStatus(w io.Writer, s *localapi.Status) error {
 	if err := writeStrings(w, s.Headline(), "\n\n"); err != nil {
 		return err
@@ -195,7 +193,6 @@ func verifiedLine(collections []localapi.Collection) string {
 	return fmt.Sprintf("%s verified within %s: the same as the server's", plural(same, "collection", "collections"), localapi.Age(oldest))
 }
 
-// alarmLines returns a line for each alarm.
 func alarmLines(s *localapi.Status) []string {
 	var lines []string
 	for _, a := range s.Alarms() {
@@ -204,7 +201,6 @@ func alarmLines(s *localapi.Status) []string {
 	return lines
 }
 
-// agentLine describes the agent's process.
 func agentLine(a *localapi.AgentStatus) string {
 	if a == nil {
 		return ""

@@ -44,7 +44,6 @@ func (p *progressLine) printf(format string, args ...any) {
 	}
 }
 
-// step is a [snapshot.Progress].
 func (p *progressLine) step(step snapshot.Step, n, total int64) {
 	p.printf("%s: %s of %s", step, humanBytes(n), humanBytes(total))
 }

@@ -82,8 +82,6 @@ func unsynced(chosen []localapi.Collection, results []localapi.Verification) []l
 	})
 }
 
-// chooseCollections returns the collections that the RESOURCE arguments select; all if there are
-// none.
 func chooseCollections(all []localapi.Collection, names []string) ([]localapi.Collection, error) {
 	if len(names) == 0 {
 		return all, nil
@@ -103,7 +101,6 @@ func chooseCollections(all []localapi.Collection, names []string) ([]localapi.Co
 	return chosen, nil
 }
 
-// askVerify makes the agent compare the chosen collections with the server.
 func askVerify(ctx context.Context, socket string, chosen []localapi.Collection, repair bool, progress *progressLine) ([]localapi.Verification, error) {
 	q := localapi.VerifyQuery{Repair: repair}
 	for _, x := range chosen {
@@ -130,7 +127,6 @@ func writeVerifications(c *cli.Context, results []localapi.Verification) error {
 	return t.flush()
 }
 
-// verificationResult summarises a comparison in a few words.
 func verificationResult(v localapi.Verification) string {
 	switch {
 	case v.Unsynced:

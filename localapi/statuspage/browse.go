@@ -175,7 +175,6 @@ func (b browser) collection(r *http.Request, s *sheet) (localapi.Collection, err
 	return c, nil
 }
 
-// objects shows a page of the keys of a collection.
 func (b browser) objects(r *http.Request, s *sheet) error {
 	c, err := b.collection(r, s)
 	if err != nil {
@@ -206,7 +205,6 @@ func (b browser) objects(r *http.Request, s *sheet) error {
 	})
 }
 
-// changes shows the newest changes of the last hour.
 func (b browser) changes(r *http.Request, s *sheet) error {
 	c, err := b.collection(r, s)
 	if err != nil {

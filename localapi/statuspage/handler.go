@@ -168,7 +168,6 @@ func (h *handler) view(ctx context.Context) (view, error) {
 	return v, nil
 }
 
-// events sends the page's content whenever it changes.
 func (h *handler) events(w http.ResponseWriter, r *http.Request) {
 	headers(w, policy)
 	select {

@@ -19,7 +19,6 @@ import (
 // maxYAMLBytes limits the JSON of an object that is shown as YAML.
 const maxYAMLBytes = 4 << 20
 
-// object shows one object as YAML, with its newest change.
 func (b browser) object(r *http.Request, s *sheet) error {
 	c, err := b.collection(r, s)
 	if err != nil {

@@ -24,7 +24,6 @@ type view struct {
 	Facts       facts
 }
 
-// card is one collection.
 type card struct {
 	ID       string
 	Name     []string // the ID in parts, between which a line may break
@@ -37,7 +36,6 @@ type card struct {
 	Chart    *chart // nil without counts
 }
 
-// fact is a name and a value.
 type fact struct {
 	Name, Value string
 	Time        string // the exact time of the value; empty for none
@@ -102,7 +100,6 @@ func newCard(c localapi.Collection, now time.Time) card {
 	return x
 }
 
-// lists returns this process's complete lists by reason.
 func lists(c localapi.Collection) string {
 	if c.Lists == 0 {
 		return "none since the start"
@@ -138,7 +135,6 @@ func selection(c localapi.Collection) string {
 	return strings.Join(parts, "; ")
 }
 
-// agentFacts returns the facts about the whole agent.
 func agentFacts(s *localapi.Status, now time.Time) facts {
 	var all facts
 	if a := s.Agent; a != nil {

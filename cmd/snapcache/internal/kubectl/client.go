@@ -45,7 +45,6 @@ func newClient(cfg *rest.Config, o Options, out, errOut io.Writer) (*client, err
 	return c, err
 }
 
-// request begins a request for a resource.
 func (c *client) request(r *resource) *rest.Request {
 	q := c.rest.Get().AbsPath(r.root()).NamespaceIfScoped(c.opts.namespace(), r.namespaced).Resource(r.name).SetHeader("Accept", c.accept)
 	if c.opts.isTable() && c.opts.SortBy != "" {

@@ -45,7 +45,6 @@ func Get(ctx context.Context, cfg *rest.Config, args []string, o Options, out, e
 	}
 }
 
-// printOne prints an object without a list around it.
 func (c *client) printOne(ctx context.Context, t target) error {
 	p, err := newPrinter(c.opts)
 	if err != nil {
@@ -62,7 +61,6 @@ func (c *client) printOne(ctx context.Context, t target) error {
 	return newError(p.PrintObj(o, c.out))
 }
 
-// printList prints all targets as one List.
 func (c *client) printList(ctx context.Context, t targets) error {
 	p, err := newListPrinter(c.opts, c.out)
 	if err != nil {
@@ -95,7 +93,6 @@ func (c *client) printList(ctx context.Context, t targets) error {
 	return newError(errs...)
 }
 
-// noResources reports that nothing was found.
 func (c *client) noResources(t targets) error {
 	namespaced := !c.opts.AllNamespaces
 	for _, r := range t.types {
@@ -109,7 +106,6 @@ func (c *client) noResources(t targets) error {
 	return err
 }
 
-// flush writes what out has in its buffer.
 func (c *client) flush() error {
 	if b, ok := c.out.(interface{ Flush() error }); ok {
 		return b.Flush()

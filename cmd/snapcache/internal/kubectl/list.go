@@ -26,7 +26,6 @@ type item struct {
 	columns []metav1.TableColumnDefinition // of the row's Table
 }
 
-// readList reads a list or a Table and calls each for its items.
 func readList(r io.Reader, of *resource, each func(item) error) (meta metav1.ListMeta, err error) {
 	d := jsontext.NewDecoder(r, jsontext.AllowDuplicateNames(true))
 	if token, err := d.ReadToken(); err != nil || token.Kind() != '{' {

@@ -137,7 +137,6 @@ func WriteName(b *bytes.Buffer, raw []byte) error {
 	return err
 }
 
-// columnsList prints objects as rows of custom columns.
 type columnsList struct {
 	columns *customColumns
 	w       *tabwriter.Writer
@@ -168,7 +167,6 @@ func (p *wholeList) Add(raw []byte) error {
 
 func (p *wholeList) End() error { return p.printer.PrintObj(newList(p.items), p.w) }
 
-// sortedList collects the objects and prints them in order.
 type sortedList struct {
 	to     listPrinter
 	sorter *sorter

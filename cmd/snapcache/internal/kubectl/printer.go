@@ -52,7 +52,6 @@ func newPrinter(o Options) (printers.ResourcePrinter, error) {
 	return newCustomColumns(template, o.NoHeaders)
 }
 
-// withoutManagedFields returns a printer that leaves out the managed fields of objects.
 func withoutManagedFields(p printers.ResourcePrinter, o Options) printers.ResourcePrinter {
 	if o.ShowManagedFields {
 		return p
@@ -109,7 +108,6 @@ func newCustomColumns(spec string, noHeaders bool) (*customColumns, error) {
 	return c, nil
 }
 
-// head prints the headers, once.
 func (c *customColumns) head(w *tabwriter.Writer) error {
 	if len(c.heads) == 0 {
 		return nil

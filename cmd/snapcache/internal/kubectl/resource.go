@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// resource is a resource that a server serves.
 type resource struct {
 	group, version, name   string // name is the plural
 	kind, singular         string

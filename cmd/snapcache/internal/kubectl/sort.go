@@ -54,7 +54,6 @@ func newSorter(by string) (*sorter, error) {
 	return &sorter{field: field, path: path}, nil
 }
 
-// add adds the next object.
 func (s *sorter) add(o map[string]any) error {
 	results, err := s.field.FindResults(o)
 	if err != nil {
@@ -82,7 +81,6 @@ func (s *sorter) add(o map[string]any) error {
 	return nil
 }
 
-// addRow adds the object of a row.
 func (s *sorter) addRow(raw []byte) error {
 	var row struct {
 		Object json.RawMessage `json:"object"`

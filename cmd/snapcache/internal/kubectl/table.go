@@ -27,7 +27,6 @@ func (s *sections) Write(p []byte) (int, error) {
 	return s.w.Write(p)
 }
 
-// table prints the rows of one resource.
 type table struct {
 	printers.ResourcePrinter
 	w *tabwriter.Writer
@@ -84,7 +83,6 @@ func (t *table) flush() error {
 	return t.PrintObj(&metav1.Table{ColumnDefinitions: t.columns, Rows: rows}, t.w)
 }
 
-// printTables prints the targets as tables.
 func (c *client) printTables(ctx context.Context, t targets) error {
 	s := &sections{w: c.out}
 	w := printers.GetNewTabWriter(s)

@@ -55,7 +55,6 @@ func (c *client) watch(ctx context.Context, t targets) error {
 	return newError(err)
 }
 
-// one returns the only target of a watch.
 func (t targets) one() (target, error) {
 	switch {
 	case len(t.types) == 1 && len(t.objects) == 0:
@@ -68,7 +67,6 @@ func (t targets) one() (target, error) {
 	return target{}, errors.New("watch is only supported on individual resources and resource collections")
 }
 
-// watcher prints the events of a watch.
 type watcher struct {
 	*client
 	of      *resource
@@ -78,7 +76,6 @@ type watcher struct {
 	skip    bool              // the next event is known
 }
 
-// flush ends the lines so far.
 func (w *watcher) flush() error {
 	if w.tabs != nil {
 		if err := w.tabs.Flush(); err != nil {
@@ -107,7 +104,6 @@ func (w *watcher) print(t watch.EventType, i item) error {
 	return w.printer.PrintObj(o, w.w)
 }
 
-// follow prints events until the watch ends.
 func (w *watcher) follow(ctx context.Context, t target, rv string) error {
 	q := w.client.request(t.resource).Param("watch", "true").Param("resourceVersion", rv)
 	if t.object != "" {
