@@ -15,38 +15,13 @@ const streamBufferBytes = 32 << 10
 // progressEvery is the shortest time between two progress lines.
 const progressEvery = 200 * time.Millisecond
 
-// Handler serves a Source over HTTP:
+// Handler serves a Source over HTTP. docs/local-api.md has the requests, whose parameters are the fields
+// of [KeyQuery], [ObjectQuery] and [ChangeQuery], and the errors.
 //
-//	GET /v1alpha1/status
-//	GET /v1alpha1/collections/{id}/index/{index}
-//	GET /v1alpha1/collections/{id}/keys?index=&value=&namespace=&namePrefix=&after=&limit=
-//	GET /v1alpha1/collections/{id}/objects?namespace=&labelSelector=&key=
-//	GET /v1alpha1/collections/{id}/changes?since=&sinceTime=&namespace=&key=&objects=&follow=
-//
-// The status is one JSON document. The others are streams of JSON, one value per line:
-// [IndexValue], [Key], the objects as stored, and [Change]. The parameters are the fields of
-// [KeyQuery], [ObjectQuery] and [ChangeQuery]: key and after are keys, such as shop/web-1, sinceTime
-// is an RFC 3339 time, objects and follow are true or false. With follow the stream does not end by
-// itself.
-//
-// An error is JSON of the form {"error": "text", "reason": "NoIndex"}. If no line was sent before,
-// it is the body of an answer with a matching status:
-//
-//	NotSynced     503   the collection has no complete list yet
-//	NoCollection  404
-//	NotFound      404   no object has the key
-//	NoIndex       404
-//	BadRequest    400
-//	TooOld        410   the history no longer reaches back that far
-//	Ahead         504   the collection has not reached that resourceVersion
-//	NoFollow      501
-//	Stopping      503   the agent stops while a client follows
-//	Corrupt       500   with the list "corruptions" of the corrupt records
-//	Internal      500
-//
-// Otherwise it is the last line of the stream. If its reason is Corrupt, everything else was
-// delivered. After any other reason the connection is also aborted, so that no client takes a
-// partial answer for a complete one.
+// The status is one JSON document. The other answers are streams of JSON, one value per line. An error is
+// the answer if no line was sent before it, otherwise the last line. If its reason is Corrupt,
+// everything else was delivered. After any other reason the connection is also aborted, so that no
+// client takes a partial answer for a complete one.
 //
 // A slow client does not block the store, so the server needs no write timeout.
 func Handler(src Source) http.Handler {

@@ -82,11 +82,10 @@ func (f File) outcome() string {
 // is no file, the seed is used. It returns only errors that a retry or an operator can fix:
 // store.ErrLocked, permissions, a full disk.
 //
-// If the file was closed cleanly, it is opened at once, at any size. If its process was killed
-// since the machine started, the structure of its pages is checked, which takes milliseconds for
-// 20,000 objects: corrupt pages may have crashed the process. After a power cut, or if the file
-// comes from another machine, the whole file is read and checked before it is used. progress, if
-// not nil, receives the progress of that check. See [bolt.Check].
+// If the file was closed cleanly, it is opened at once. If its process was killed since the machine
+// started, the structure of its pages is checked: corrupt pages may have crashed the process. After a
+// power cut, or if the file comes from another machine, all of it is checked by [bolt.Check]. progress,
+// if not nil, receives the progress of that check.
 //
 // Each file is opened twice, first for reading: a writable open follows the list of free pages, and
 // if a power cut corrupted that list, bbolt fails in a way that leaves the lock held. The cost of

@@ -43,9 +43,7 @@ func about(db store.DB, id string) (d store.Description, proven time.Time) {
 		return d, proven
 	}
 	defer v.Close()
-	if d, err = v.Description(); err != nil {
-		d = store.Description{}
-	}
+	d, _ = v.Description() // zero after an error
 	return d, v.State().Proven()
 }
 

@@ -99,7 +99,9 @@ func complete(app *cli.App, words []string, w io.Writer) {
 	case path == "snapshot verify" || path == "snapshot restore" && arguments == 0:
 		completeSnapshots(app, command, before, w)
 	case path == "get" && arguments == 0:
-		completeFromCache(app, command, before, w, func(c localapi.Collection) []string { return []string{resourceName(c)} })
+		completeFromCache(app, command, before, w, func(c localapi.Collection) []string {
+			return []string{schema.GroupResource{Group: c.Group, Resource: c.Resource}.String()}
+		})
 	case path == "verify", (path == "dump" || path == "inspect" || path == "changes") && arguments == 0:
 		completeFromCache(app, command, before, w, func(c localapi.Collection) []string { return []string{c.ID} })
 	}
@@ -150,11 +152,6 @@ func completeFromCache(app *cli.App, command *cli.Command, before []string, w io
 		}
 		return nil
 	})
-}
-
-// resourceName returns the name of a collection's resource for get, such as deployments.apps.
-func resourceName(c localapi.Collection) string {
-	return schema.GroupResource{Group: c.Group, Resource: c.Resource}.String()
 }
 
 func completeSnapshots(app *cli.App, command *cli.Command, before []string, w io.Writer) {

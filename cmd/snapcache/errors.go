@@ -13,7 +13,7 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// The exit codes, as documented in the help and in doc.go.
+// The exit codes are a contract, which the help documents.
 const (
 	exitOK        = 0
 	exitFailure   = 1

@@ -46,7 +46,7 @@ func newClient(cfg *rest.Config, o Options, out, errOut io.Writer) (*client, err
 }
 
 func (c *client) request(r *resource) *rest.Request {
-	q := c.rest.Get().AbsPath(r.root()).NamespaceIfScoped(c.opts.namespace(), r.namespaced).Resource(r.name).SetHeader("Accept", c.accept)
+	q := c.rest.Get().AbsPath(r.root()).NamespaceIfScoped(c.opts.namespace(), r.namespaced).Resource(r.Resource).SetHeader("Accept", c.accept)
 	if c.opts.isTable() && c.opts.SortBy != "" {
 		q.Param("includeObject", "Object")
 	}

@@ -64,9 +64,9 @@ func listError(err error, r *resource, o Options) error {
 	if !errors.As(err, &status) || !apierrors.IsBadRequest(err) && !apierrors.IsNotFound(err) {
 		return err
 	}
-	prefix := fmt.Sprintf("Unable to list %q", r.gvr())
+	prefix := fmt.Sprintf("Unable to list %q", r.String())
 	if o.LabelSelector != "" || o.FieldSelector != "" {
-		prefix = fmt.Sprintf("Unable to find %q that match label selector %q, field selector %q", r.gvr(), o.LabelSelector, o.FieldSelector)
+		prefix = fmt.Sprintf("Unable to find %q that match label selector %q, field selector %q", r.String(), o.LabelSelector, o.FieldSelector)
 	}
 	status = &apierrors.StatusError{ErrStatus: *status.ErrStatus.DeepCopy()}
 	status.ErrStatus.Message = prefix + ": " + status.ErrStatus.Message

@@ -165,7 +165,10 @@ func (p *wholeList) Add(raw []byte) error {
 	return err
 }
 
-func (p *wholeList) End() error { return p.printer.PrintObj(newList(p.items), p.w) }
+func (p *wholeList) End() error {
+	list := map[string]any{"kind": "List", "apiVersion": "v1", "metadata": map[string]any{"resourceVersion": ""}}
+	return p.printer.PrintObj(&unstructured.UnstructuredList{Items: p.items, Object: list}, p.w)
+}
 
 type sortedList struct {
 	to     listPrinter

@@ -76,13 +76,6 @@ func (p jsonPathPrinter) PrintObj(o runtime.Object, w io.Writer) error {
 	return nil
 }
 
-// newList returns a List of objects, as kubectl makes it.
-func newList(items []unstructured.Unstructured) *unstructured.UnstructuredList {
-	return &unstructured.UnstructuredList{Items: items, Object: map[string]any{
-		"kind": "List", "apiVersion": "v1", "metadata": map[string]any{"resourceVersion": ""},
-	}}
-}
-
 // customColumns prints objects with the columns of -o custom-columns=NAME:PATH,...
 type customColumns struct {
 	heads []string // empty if they were printed

@@ -13,37 +13,27 @@ import (
 )
 
 type resource struct {
-	group, version, name   string // name is the plural
+	schema.GroupVersionResource
 	kind, singular         string
 	shortNames, categories []string
 	namespaced             bool
 }
 
-func (r *resource) gvr() string {
-	return schema.GroupVersionResource{Group: r.group, Version: r.version, Resource: r.name}.String()
-}
-
-func (r *resource) groupResource() schema.GroupResource {
-	return schema.GroupResource{Group: r.group, Resource: r.name}
-}
-
 // sameIn reports whether x is the same resource, perhaps in another version.
-func (r *resource) sameIn(x *resource) bool { return r.groupResource() == x.groupResource() }
+func (r *resource) sameIn(x *resource) bool { return r.GroupResource() == x.GroupResource() }
 
 func (r *resource) groupKind() schema.GroupKind {
-	return schema.GroupKind{Group: r.group, Kind: r.kind}
+	return schema.GroupKind{Group: r.Group, Kind: r.kind}
 }
 
-func (r *resource) apiVersion() string {
-	return schema.GroupVersion{Group: r.group, Version: r.version}.String()
-}
+func (r *resource) apiVersion() string { return r.GroupVersion().String() }
 
 // root is the path of the resource's group and version.
 func (r *resource) root() string {
-	if r.group == "" {
-		return "/api/" + r.version
+	if r.Group == "" {
+		return "/api/" + r.Version
 	}
-	return "/apis/" + r.group + "/" + r.version
+	return "/apis/" + r.Group + "/" + r.Version
 }
 
 // resources are all that a server serves. The first match of a name counts: the groups are in the
@@ -67,7 +57,7 @@ func (rs resources) find(arg string) (*resource, error) {
 	}
 	gvk, gk := schema.ParseKindArg(arg)
 	for _, r := range rs.all {
-		if gvk != nil && r.kind == gvk.Kind && r.group == gvk.Group && r.version == gvk.Version || r.groupKind() == gk {
+		if gvk != nil && r.kind == gvk.Kind && r.Group == gvk.Group && r.Version == gvk.Version || r.groupKind() == gk {
 			return r, nil
 		}
 	}
@@ -84,17 +74,17 @@ func (rs resources) named(name, group, version string) *resource {
 	} {
 		var found *resource
 		for _, r := range rs.all {
-			if inGroup(r.group) && (version == "" || r.version == version) && (r.name == lower || r.singular == lower) {
+			if inGroup(r.Group) && (version == "" || r.Version == version) && (r.Resource == lower || r.singular == lower) {
 				return r
 			}
 		}
 		for _, r := range rs.all {
 			switch {
-			case !inGroup(r.group) || version != "" && r.version != version || !slices.Contains(r.shortNames, name):
+			case !inGroup(r.Group) || version != "" && r.Version != version || !slices.Contains(r.shortNames, name):
 			case found == nil:
 				found = r
 			case !found.sameIn(r):
-				rs.warn(fmt.Sprintf("short name %q could also match lower priority resource %s", name, r.groupResource()))
+				rs.warn(fmt.Sprintf("short name %q could also match lower priority resource %s", name, r.GroupResource()))
 			}
 		}
 		if found != nil {
@@ -145,8 +135,8 @@ func inVersion(group string, v apidiscovery.APIVersionDiscovery) (all []*resourc
 			continue
 		}
 		all = append(all, &resource{
-			group: group, version: v.Version, name: r.Resource, kind: r.ResponseKind.Kind,
-			singular:   cmp.Or(r.SingularResource, strings.ToLower(r.ResponseKind.Kind)),
+			GroupVersionResource: schema.GroupVersionResource{Group: group, Version: v.Version, Resource: r.Resource},
+			kind:                 r.ResponseKind.Kind, singular: cmp.Or(r.SingularResource, strings.ToLower(r.ResponseKind.Kind)),
 			shortNames: r.ShortNames, categories: r.Categories, namespaced: r.Scope == apidiscovery.ScopeNamespace,
 		})
 	}

@@ -4,16 +4,17 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 func TestFind(t *testing.T) {
 	all := []*resource{
-		{version: "v1", name: "pods", singular: "pod", kind: "Pod", shortNames: []string{"po"}, categories: []string{"all"}, namespaced: true},
-		{version: "v1", name: "events", singular: "event", kind: "Event", shortNames: []string{"ev"}, namespaced: true},
-		{group: "apps", version: "v1", name: "deployments", singular: "deployment", kind: "Deployment", shortNames: []string{"deploy"}, categories: []string{"all"}},
-		{group: "events.k8s.io", version: "v1", name: "events", singular: "event", kind: "Event", shortNames: []string{"ev"}},
-		{group: "example.com", version: "v2", name: "po", singular: "po", kind: "Po"},
-		{group: "example.com", version: "v1", name: "po", singular: "po", kind: "Po", shortNames: []string{"deploy"}},
+		{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, singular: "pod", kind: "Pod", shortNames: []string{"po"}, categories: []string{"all"}, namespaced: true},
+		{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "events"}, singular: "event", kind: "Event", shortNames: []string{"ev"}, namespaced: true},
+		{GroupVersionResource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, singular: "deployment", kind: "Deployment", shortNames: []string{"deploy"}, categories: []string{"all"}},
+		{GroupVersionResource: schema.GroupVersionResource{Group: "events.k8s.io", Version: "v1", Resource: "events"}, singular: "event", kind: "Event", shortNames: []string{"ev"}},
+		{GroupVersionResource: schema.GroupVersionResource{Group: "example.com", Version: "v2", Resource: "po"}, singular: "po", kind: "Po"},
+		{GroupVersionResource: schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "po"}, singular: "po", kind: "Po", shortNames: []string{"deploy"}},
 	}
 	for _, tc := range []struct{ name, want, warning string }{
 		{name: "pods", want: "/v1, Resource=pods"},
@@ -41,7 +42,7 @@ func TestFind(t *testing.T) {
 				return
 			}
 			require.NoError(t, err)
-			require.Equal(t, tc.want, r.gvr())
+			require.Equal(t, tc.want, r.String())
 		})
 	}
 	of, err := resources{all: all}.parseTypes("all,pods")
