@@ -87,11 +87,7 @@ func (c *Client) Index(ctx context.Context, collections []string, index string) 
 func inEach(collections []string, query func(id string) error) error {
 	var corrupt damage
 	for _, id := range collections {
-		var d *CorruptRecordsError
-		switch err := query(id); {
-		case errors.As(err, &d):
-			corrupt.addAll(d)
-		case err != nil:
+		if err := query(id); err != nil && !corrupt.add(err) {
 			return err
 		}
 	}

@@ -62,32 +62,30 @@ type damage struct {
 
 // add records err and reports whether it is corruption, after which a scan continues.
 func (d *damage) add(err error) bool {
-	var c *store.CorruptionError
-	if !errors.As(err, &c) {
+	if all, ok := errors.AsType[*CorruptRecordsError](err); ok {
+		for _, c := range all.Corruptions {
+			d.add(c)
+		}
+		d.found.More += all.More
+		return true
+	}
+	c, ok := errors.AsType[*store.CorruptionError](err)
+	if !ok {
 		return false
 	}
 	place := c.Collection + "\x00" + c.Key
-	if d.seen[place] && c.Key != "" {
-		return true
-	}
-	if len(d.found.Corruptions) == maxDamages {
+	switch {
+	case d.seen[place] && c.Key != "":
+	case len(d.found.Corruptions) == maxDamages:
 		d.found.More++
-		return true
+	default:
+		if d.seen == nil {
+			d.seen = make(map[string]bool)
+		}
+		d.seen[place] = true
+		d.found.Corruptions = append(d.found.Corruptions, c)
 	}
-	if d.seen == nil {
-		d.seen = make(map[string]bool)
-	}
-	d.seen[place] = true
-	d.found.Corruptions = append(d.found.Corruptions, c)
 	return true
-}
-
-// addAll records the corruption that was found in another query.
-func (d *damage) addAll(found *CorruptRecordsError) {
-	for _, c := range found.Corruptions {
-		d.add(c)
-	}
-	d.found.More += found.More
 }
 
 // skip returns a function for a spool's entries that records corrupt ones, and calls fn with the others.

@@ -64,17 +64,9 @@ func toWire(err error) (wireError, int) {
 			return w, s.code
 		}
 	}
-	var all *CorruptRecordsError
-	var one *store.CorruptionError
-	switch {
-	case errors.As(err, &all):
-		w.Corruptions, w.More = all.Corruptions, all.More
-	case errors.As(err, &one):
-		w.Corruptions = []*store.CorruptionError{one}
-	default:
-		return w, http.StatusInternalServerError
+	if corrupt := (damage{}); corrupt.add(err) {
+		w.Reason, w.Corruptions, w.More = reasonCorrupt, corrupt.found.Corruptions, corrupt.found.More
 	}
-	w.Reason = reasonCorrupt
 	return w, http.StatusInternalServerError
 }
 

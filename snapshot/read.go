@@ -160,8 +160,7 @@ func unpacked(ctx context.Context, path string, progress Progress, fn func(file 
 		return err
 	}
 	err = fn(file, m)
-	var damage *store.CorruptionError
-	if errors.As(err, &damage) && damage.Path == file {
+	if damage, ok := errors.AsType[*store.CorruptionError](err); ok && damage.Path == file {
 		damage.Path = path // the path that the caller knows
 	}
 	return err

@@ -94,7 +94,7 @@ func report(w io.Writer, err error) {
 	if err == nil {
 		return
 	}
-	if words := (*kubectl.Error)(nil); errors.As(err, &words) {
+	if words, ok := errors.AsType[*kubectl.Error](err); ok {
 		_, _ = fmt.Fprintln(w, words) // there is no other place to report an error
 		return
 	}

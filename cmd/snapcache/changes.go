@@ -130,14 +130,11 @@ func printChanges(ctx context.Context, c *cli.Context, query localapi.ChangeQuer
 		return usagef("%s is cached in parts, each with its own history: choose one: %s", resource, cachedList(readable))
 	}
 	err = src.Changes(ctx, readable[0].ID, query, printer.change)
-	var damage *localapi.CorruptRecordsError
-	switch {
-	case errors.As(err, &damage):
-		return errors.Join(printer.flush(), corrupt(damage))
-	case err != nil:
+	damage, ok := errors.AsType[*localapi.CorruptRecordsError](err)
+	if err != nil && !ok {
 		return err
 	}
-	return printer.flush()
+	return errors.Join(printer.flush(), corrupt(damage))
 }
 
 type changePrinter struct {

@@ -82,8 +82,8 @@ func dump(c *cli.Context) error {
 		absent.Delete(gjson.GetBytes(raw, "metadata.name").Str)
 		return printer.Add(raw)
 	})
-	var damage *localapi.CorruptRecordsError
-	if err != nil && !errors.As(err, &damage) {
+	damage, ok := errors.AsType[*localapi.CorruptRecordsError](err)
+	if err != nil && !ok {
 		return err // the output stays without its end, so that no reader takes it for complete
 	}
 	if err := printer.End(); err != nil {

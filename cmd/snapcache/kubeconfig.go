@@ -68,16 +68,12 @@ func printKubeconfig(c *cli.Context) error {
 	if component == kubelet && !cfg.KubernetesAPI.Forward.Enabled {
 		return usagef("a kubelet reports its node's status, which would fail: set kubernetesAPI.forward.enabled, and name a kubeconfig with the kubelet's certificate in kubernetesAPI.forward.identities")
 	}
-	b, err := clientcmd.Write(*kubeconfig)
-	if err != nil {
-		return err
-	}
-	return writeStrings(c.App.Writer, string(b))
+	return writeStrings(c.App.Writer, string(kubeconfig))
 }
 
 // kubeconfigOf returns a kubeconfig for the Kubernetes API of the agent with this configuration. The
 // user is that of the agent's own token if user is nil.
-func kubeconfigOf(cfg *config.AgentConfiguration, user *clientcmdapi.AuthInfo) (*clientcmdapi.Config, error) {
+func kubeconfigOf(cfg *config.AgentConfiguration, user *clientcmdapi.AuthInfo) ([]byte, error) {
 	api := cfg.KubernetesAPI
 	switch {
 	case !api.Enabled():
@@ -103,17 +99,17 @@ func kubeconfigOf(cfg *config.AgentConfiguration, user *clientcmdapi.AuthInfo) (
 	if user == nil {
 		user = &clientcmdapi.AuthInfo{Token: token}
 	}
-	return newKubeconfig(api.Address, ca, user), nil
+	return newKubeconfig(api.Address, ca, user)
 }
 
-func newKubeconfig(address string, ca []byte, user *clientcmdapi.AuthInfo) *clientcmdapi.Config {
+func newKubeconfig(address string, ca []byte, user *clientcmdapi.AuthInfo) ([]byte, error) {
 	const name = "snapcache"
 	kubeconfig := clientcmdapi.NewConfig()
 	kubeconfig.Clusters[name] = &clientcmdapi.Cluster{Server: "https://" + address, CertificateAuthorityData: ca}
 	kubeconfig.AuthInfos[name] = user
 	kubeconfig.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
 	kubeconfig.CurrentContext = name
-	return kubeconfig
+	return clientcmd.Write(*kubeconfig)
 }
 
 // serviceAccountToken is the file in which each pod has its token.

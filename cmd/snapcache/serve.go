@@ -14,7 +14,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sync/errgroup"
-	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/utils/clock"
 
@@ -116,7 +115,7 @@ func writeKubeconfig(dir, address string) (path string, err error) {
 	if err != nil {
 		return "", err
 	}
-	b, err := clientcmd.Write(*newKubeconfig(address, ca, &clientcmdapi.AuthInfo{Token: token}))
+	b, err := newKubeconfig(address, ca, &clientcmdapi.AuthInfo{Token: token})
 	if err != nil {
 		return "", err
 	}

@@ -62,8 +62,8 @@ func (c *client) get(ctx context.Context, t target) ([]byte, error) {
 	}
 	if namespace := c.opts.namespace(); apierrors.IsNotFound(err) && t.namespaced && namespace != metav1.NamespaceDefault {
 		nsErr := c.rest.Get().AbsPath("/api/v1/namespaces", namespace).SetHeader("Accept", acceptJSON).Do(ctx).Error()
-		var status *apierrors.StatusError
-		if apierrors.IsNotFound(nsErr) && errors.As(nsErr, &status) && status.ErrStatus.Details != nil && status.ErrStatus.Details.Name == namespace {
+		status, ok := errors.AsType[*apierrors.StatusError](nsErr)
+		if ok && apierrors.IsNotFound(nsErr) && status.ErrStatus.Details != nil && status.ErrStatus.Details.Name == namespace {
 			return nil, nsErr
 		}
 	}

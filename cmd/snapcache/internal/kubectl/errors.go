@@ -40,19 +40,17 @@ func (e *Error) Unwrap() []error { return e.errs }
 
 // message returns the text of an error. It is standard if it needs no prefix.
 func message(err error) (text string, standard bool) {
-	var status apierrors.APIStatus
-	var request *url.Error
-	switch {
-	case errors.As(err, &status):
-		switch s := status.Status(); {
-		case s.Reason == metav1.StatusReasonUnauthorized:
+	if status, ok := errors.AsType[*apierrors.StatusError](err); ok {
+		switch s := status.Status(); s.Reason {
+		case metav1.StatusReasonUnauthorized:
 			return fmt.Sprintf("error: You must be logged in to the server (%s)", s.Message), true
-		case s.Reason != "":
-			return fmt.Sprintf("Error from server (%s): %s", s.Reason, s.Message), true
-		default:
+		case metav1.StatusReasonUnknown:
 			return "Error from server: " + s.Message, true
+		default:
+			return fmt.Sprintf("Error from server (%s): %s", s.Reason, s.Message), true
 		}
-	case errors.As(err, &request):
+	}
+	if request, ok := errors.AsType[*url.Error](err); ok {
 		return fmt.Sprintf("Unable to connect to the server: %v", request.Err), true
 	}
 	return err.Error(), false
@@ -60,8 +58,8 @@ func message(err error) (text string, standard bool) {
 
 // listError adds to an error of a list what was requested, as kubectl does.
 func listError(err error, r *resource, o Options) error {
-	var status *apierrors.StatusError
-	if !errors.As(err, &status) || !apierrors.IsBadRequest(err) && !apierrors.IsNotFound(err) {
+	status, ok := errors.AsType[*apierrors.StatusError](err)
+	if !ok || !apierrors.IsBadRequest(err) && !apierrors.IsNotFound(err) {
 		return err
 	}
 	prefix := fmt.Sprintf("Unable to list %q", r.String())
