@@ -167,45 +167,41 @@ type indexAnswer struct {
 	Values     []localapi.IndexValue `json:"values"`
 }
 
+// total is the name of the line with the sums. It can't be a namespace, which has no capitals.
+const total = "TOTAL"
+
 func (in *inspection) index(ctx context.Context, index string) error {
-	answers := []indexAnswer{}
 	values, err := in.src.Index(ctx, ids(in.collections), index)
 	if err := in.noDamage(err); err != nil {
 		return err
 	}
-	for i, c := range in.collections {
-		answers = append(answers, indexAnswer{c.ID, index, values[i]})
-	}
 	if in.json {
+		answers := []indexAnswer{}
+		for i, c := range in.collections {
+			answers = append(answers, indexAnswer{c.ID, index, values[i]})
+		}
 		return writeJSON(in.w, answers)
 	}
-	return indexTable(in.w, index, answers)
-}
-
-// total is the name of the line with the sums. It can't be a namespace, which has no capitals.
-const total = "TOTAL"
-
-func indexTable(w io.Writer, index string, answers []indexAnswer) error {
 	head := "VALUE OF " + index
 	if index == store.NamespaceIndex {
 		head = "NAMESPACE"
 	}
-	t := newTable(w, "COLLECTION", head, ">OBJECTS", ">SIZE")
+	t := newTable(in.w, "COLLECTION", head, ">OBJECTS", ">SIZE")
 	var all localapi.IndexValue
-	for _, a := range answers {
+	for i, c := range in.collections {
 		var sum localapi.IndexValue
-		for _, v := range a.Values {
+		for _, v := range values[i] {
 			value := v.Value
 			if value == "" && index == store.NamespaceIndex {
 				value = "(none)"
 			}
-			t.row(a.Collection, value, humanCount(v.Objects), humanBytes(v.Bytes))
+			t.row(c.ID, value, humanCount(v.Objects), humanBytes(v.Bytes))
 			sum.Objects, sum.Bytes = sum.Objects+v.Objects, sum.Bytes+v.Bytes
 		}
-		t.row(a.Collection, total, humanCount(sum.Objects), humanBytes(sum.Bytes))
+		t.row(c.ID, total, humanCount(sum.Objects), humanBytes(sum.Bytes))
 		all.Objects, all.Bytes = all.Objects+sum.Objects, all.Bytes+sum.Bytes
 	}
-	if len(answers) > 1 {
+	if len(in.collections) > 1 {
 		t.row(total, "", humanCount(all.Objects), humanBytes(all.Bytes))
 	}
 	return t.flush()

@@ -102,10 +102,7 @@ func chooseCollections(all []localapi.Collection, names []string) ([]localapi.Co
 }
 
 func askVerify(ctx context.Context, socket string, chosen []localapi.Collection, repair bool, progress *progressLine) ([]localapi.Verification, error) {
-	q := localapi.VerifyQuery{Repair: repair}
-	for _, x := range chosen {
-		q.Collections = append(q.Collections, x.ID)
-	}
+	q := localapi.VerifyQuery{Collections: ids(chosen), Repair: repair}
 	show := func(p localapi.VerifyProgress) {
 		progress.printf("verifying %s: %s of about %s", p.Collection, humanCount(p.Done), plural(p.Total, "object", "objects"))
 	}
