@@ -45,16 +45,9 @@ func DefaultResources() []Resource {
 	return named("namespaces", "nodes", "pods", "services", "configmaps", "endpointslices.discovery.k8s.io")
 }
 
-// SetDefaults fills in every optional field that has its zero value. [Load], [Parse] and [Default]
-// call it.
-//
-// The database is cache.db in $STATE_DIRECTORY (which systemd sets), else in /var/lib/snapcache for
-// root, else in $XDG_STATE_HOME/snapcache or ~/.local/state/snapcache. The socket is snapcache.sock
-// in $RUNTIME_DIRECTORY, else in /run/snapcache for root, else in $XDG_RUNTIME_DIR/snapcache, else
-// beside the database. Snapshots are in the directory snapshots beside the database. If none of
-// these is known, the path stays empty, and Validate reports it.
-//
-// The resources of a profile are appended to the configured ones.
+// SetDefaults fills in every optional field that has its zero value with the default that example.yaml
+// names, and appends the resources of a profile. [Load], [Parse] and [Default] call it. A path for which
+// no directory is known stays empty, and Validate reports it.
 func (c *AgentConfiguration) SetDefaults() {
 	c.setDefaults(surroundings{getenv: os.Getenv, hostname: os.Hostname, root: os.Geteuid() == 0})
 }

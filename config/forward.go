@@ -9,9 +9,8 @@ type Forward struct {
 	Enabled bool `json:"enabled,omitempty"`
 	// Identities are the client certificates for callers that have one, each user once.
 	Identities []Identity `json:"identities,omitempty"`
-	// RememberTokens keeps the service account tokens that the server issues to a kubelet, or to another
-	// user, and repeats them to the same user while the server can't be reached, until they expire. It
-	// needs Encryption.
+	// RememberTokens keeps the service account tokens that the server issues, and repeats them to the
+	// same user while the server can't be reached, until they expire. It needs Encryption.
 	RememberTokens bool `json:"rememberTokens,omitempty"`
 }
 

@@ -19,24 +19,22 @@ const (
 const SecretsConsent = "I understand that Secrets will be stored unencrypted on this node's disk"
 
 // AgentConfiguration is the configuration of one agent. The zero value of an optional field means
-// its default; see [AgentConfiguration.SetDefaults].
+// its default; see [AgentConfiguration.SetDefaults]. example.yaml explains each field.
 type AgentConfiguration struct {
 	// APIVersion is "snapcache.dev/v1alpha1".
 	APIVersion string `json:"apiVersion"`
 	// Kind is "AgentConfiguration".
 	Kind string `json:"kind"`
 
-	// Kubeconfig is the kubeconfig file. If it is empty, the agent looks in kubectl's places:
-	// $KUBECONFIG, the pod's service account, ~/.kube/config.
+	// Kubeconfig is the kubeconfig file; empty for kubectl's places.
 	Kubeconfig string `json:"kubeconfig,omitempty"`
 
 	// FallbackContext is the context of the kubeconfig whose server is used while that of the
-	// current context is gone: the kube-apiserver, behind an agent that other agents follow. Both
-	// must be of one cluster. Empty for none.
+	// current context is gone; empty for none. Both must be of one cluster.
 	FallbackContext string `json:"fallbackContext,omitempty"`
 
 	// ResumeJitter limits the random wait before the first request of each resource after a start,
-	// so that the requests of a fleet that starts at once are spread. From 0s to [MaxResumeJitter].
+	// from 0s to [MaxResumeJitter].
 	ResumeJitter *metav1.Duration `json:"resumeJitter,omitempty"`
 
 	Relist        Relist        `json:"relist,omitzero"`
@@ -55,8 +53,7 @@ type AgentConfiguration struct {
 
 	// Profile adds a set of resources to Resources; empty for none.
 	Profile Profile `json:"profile,omitempty"`
-	// NodeName is the node whose pods the profile caches. The default is $NODE_NAME, else the host's
-	// name in lower case.
+	// NodeName is the node whose pods the profile caches.
 	NodeName string `json:"nodeName,omitempty"`
 	// Resources are the resources to cache, each once. One of them takes the place of the profile's
 	// entry for it. Without resources and profile, they are [DefaultResources].
@@ -65,9 +62,8 @@ type AgentConfiguration struct {
 
 // Relist configures the guard against lists that are not complete.
 type Relist struct {
-	// ConfirmDeletions is a percentage from 1 to 100. If a list would delete more than that of a
-	// resource's stored objects, and at least 100 are stored, a second list has to confirm it. 100
-	// accepts every list.
+	// ConfirmDeletions is a percentage from 1 to 100: a list that would delete more has to be
+	// confirmed by a second one, if at least 100 objects are stored.
 	ConfirmDeletions int `json:"confirmDeletions,omitempty"`
 }
 
@@ -91,27 +87,22 @@ const (
 type Store struct {
 	// Type is bolt or memory.
 	Type StoreType `json:"type,omitempty"`
-	// Path is the database file. A relative path is relative to the working directory. The memory
-	// store uses only its directory, for the local API's socket, if there is no better place.
+	// Path is the database file. The memory store uses only its directory, for the local API's
+	// socket, if there is no better place.
 	Path string `json:"path,omitempty"`
-	// CommitInterval is how long changes wait for a commit if there are enough of them (256 KiB).
-	// Fewer changes wait up to twelve times as long, but at most 60 s, or CommitInterval if that is
-	// longer. If a crash loses changes, the watch sends them again. Above 0 and at most
-	// [MaxCommitInterval].
+	// CommitInterval is how long changes wait for a commit if there are enough of them (256 KiB),
+	// above 0 and at most [MaxCommitInterval].
 	CommitInterval metav1.Duration `json:"commitInterval,omitzero"`
 	// MaxSize is the quota of the database file in bytes, from [MinStoreSize] to [MaxStoreSize].
-	// Its method Value returns an int64.
 	MaxSize resource.Quantity `json:"maxSize,omitzero"`
 }
 
 // Encryption configures the encryption of the database and its snapshots. It covers the content of
 // objects, but not their names and the values of indexes. It holds names of files, never a key.
 type Encryption struct {
-	// KeyFile holds the key, as base64 of 32 bytes; empty for no encryption. A name without a slash
-	// names a systemd credential, if the unit loads any.
+	// KeyFile holds the key, as base64 of 32 bytes; empty for no encryption.
 	KeyFile string `json:"keyFile,omitempty"`
-	// OldKeyFiles hold keys used before: content encrypted with one of them can be read, and is
-	// rewritten.
+	// OldKeyFiles hold keys used before.
 	OldKeyFiles []string `json:"oldKeyFiles,omitempty"`
 }
 
@@ -120,7 +111,7 @@ type History struct {
 	// Retention is how long a change is kept, from [MinHistoryRetention] to [MaxHistoryRetention].
 	Retention metav1.Duration `json:"retention,omitzero"`
 	// MaxSize limits the history of each collection in bytes, from [MinHistorySize] to
-	// [MaxHistorySize]; the oldest changes are deleted first. Its method Value returns an int64.
+	// [MaxHistorySize]; the oldest changes are deleted first.
 	MaxSize resource.Quantity `json:"maxSize,omitzero"`
 }
 
@@ -128,8 +119,7 @@ type History struct {
 // store.
 type Snapshots struct {
 	// Interval is the time between two snapshots, from [MinSnapshotInterval] to [MaxSnapshotAge];
-	// zero for snapshots on request only. Each one writes a compressed copy of the whole database
-	// to the flash.
+	// zero for snapshots on request only.
 	Interval metav1.Duration `json:"interval,omitzero"`
 	// Keep is the number of snapshots kept, from 1 to [MaxSnapshotsKept].
 	Keep int `json:"keep,omitempty"`
@@ -142,9 +132,8 @@ type Snapshots struct {
 
 // Restore configures what a new database is made from.
 type Restore struct {
-	// Seed is a snapshot that an agent without a database starts from; empty for none. A name without
-	// a slash is the context of the kubeconfig whose server, an agent, the first list of each resource
-	// comes from.
+	// Seed is a snapshot that an agent without a database starts from, or, without a slash, the
+	// context of the kubeconfig whose server, an agent, the first lists come from; empty for none.
 	Seed string `json:"seed,omitempty"`
 }
 
@@ -173,15 +162,13 @@ type LocalAPI struct {
 // KubernetesAPI is the cache, served read-only as a Kubernetes API. It is off unless it has an
 // address or a socket.
 type KubernetesAPI struct {
-	// Address is the host:port to listen on, with TLS; empty for none. It is on loopback, or, if access
-	// is enabled, one IP address of this machine.
+	// Address is the host:port to listen on, with TLS; empty for none.
 	Address string `json:"address,omitempty"`
-	// Socket is the path of a unix socket, at most [MaxSocketPath] bytes; empty for none. The
-	// permissions of the file decide which users can connect, and there is neither TLS nor a token.
+	// Socket is the path of a unix socket without TLS and token, at most [MaxSocketPath] bytes;
+	// empty for none.
 	Socket string `json:"socket,omitempty"`
-	// CertFile and KeyFile hold the certificate of Address and its key, in PEM. If both are empty,
-	// the agent makes a certificate and keeps it beside the database.
-	// They are read again when they change.
+	// CertFile and KeyFile hold the certificate of Address and its key, in PEM; empty for one that the
+	// agent makes. They are read again when they change.
 	CertFile string `json:"certFile,omitempty"`
 	KeyFile  string `json:"keyFile,omitempty"`
 	// OpenAPI keeps a copy of the server's OpenAPI v3 documents on disk, and serves it.
@@ -197,8 +184,8 @@ type KubernetesAPI struct {
 type Access struct {
 	// Enabled turns it on.
 	Enabled bool `json:"enabled,omitempty"`
-	// ClientCAFile holds the authorities, in PEM, that client certificates are accepted from; empty for
-	// those that the cluster's server publishes. It is read again when it changes.
+	// ClientCAFile holds the authorities of client certificates, in PEM; empty for those that the
+	// cluster's server publishes. It is read again when it changes.
 	ClientCAFile string `json:"clientCAFile,omitempty"`
 	// RememberFor is how long the server's decisions are used while it can't be reached.
 	RememberFor metav1.Duration `json:"rememberFor,omitzero"`
@@ -279,8 +266,7 @@ func (s Secrets) Allowed() bool { return s.StoreOnDisk == SecretsConsent }
 
 // Resource selects a resource, or a part of one, to cache.
 type Resource struct {
-	// Resource is the resource's name as for kubectl: pods, deployments.apps,
-	// widgets.v1.example.com.
+	// Resource is the resource's name as for kubectl.
 	Resource ResourceName `json:"resource"`
 	// Namespaces are the namespaces whose objects are cached; empty for all.
 	Namespaces []string `json:"namespaces,omitempty"`
@@ -320,8 +306,7 @@ const NamespaceIndex = "namespace"
 type Index struct {
 	// Name is unique within the resource: letters, digits, '-', '_' and '.', at most 63 of them.
 	Name string `json:"name"`
-	// Field is the path of a field: keys with dots between them, as in spec.nodeName. A dot inside a
-	// key is escaped with a backslash.
+	// Field is the path of a field, see [object.IsPath].
 	Field string `json:"field,omitempty"`
 	// Label is the key of a label. An index has either a field or a label.
 	Label string `json:"label,omitempty"`
@@ -329,8 +314,7 @@ type Index struct {
 
 // Transform selects what is dropped from an object before it is stored.
 type Transform struct {
-	// KeepManagedFields keeps metadata.managedFields, which are about half of a pod's bytes and
-	// dropped by default.
+	// KeepManagedFields keeps metadata.managedFields, which are dropped by default.
 	KeepManagedFields bool `json:"keepManagedFields,omitempty"`
 	// Drop are the paths of further fields to drop, in the form of [Index.Field].
 	Drop []string `json:"drop,omitempty"`
