@@ -27,20 +27,17 @@ type Error struct {
 
 // Error implements error.
 func (e *Error) Error() string {
-	var b strings.Builder
-	if e.File != "" {
-		b.WriteString(e.File)
-		if e.Line > 0 {
-			fmt.Fprintf(&b, ":%d", e.Line)
-		}
-		b.WriteString(": ")
-	}
+	text := e.Message
 	if e.Field != "" {
-		b.WriteString(e.Field)
-		b.WriteString(": ")
+		text = e.Field + ": " + text
 	}
-	b.WriteString(e.Message)
-	return b.String()
+	switch {
+	case e.File == "":
+		return text
+	case e.Line > 0:
+		return fmt.Sprintf("%s:%d: %s", e.File, e.Line, text)
+	}
+	return e.File + ": " + text
 }
 
 // Unwrap returns the cause, if any, so that errors.Is(err, fs.ErrNotExist) works.

@@ -107,10 +107,7 @@ func isHelp(word string) bool {
 }
 
 func dashed(name string) string {
-	if len(name) == 1 {
-		return "-" + name
-	}
-	return "--" + name
+	return "--"[:min(2, len(name))] + name
 }
 
 // valueFlags returns for every option whether it takes a value. A name is the same kind of option

@@ -12,6 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/snapcache/snapcache/config"
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/store"
 )
@@ -84,18 +85,16 @@ func complete(app *cli.App, words []string, w io.Writer) {
 	case strings.HasPrefix(words[last], "-"):
 		for _, f := range flags {
 			if v, ok := f.(cli.VisibleFlag); ok && v.IsVisible() {
-				candidate(w, dashed(f.Names()[0]))
+				candidates(w, dashed(f.Names()[0]))
 			}
 		}
-		candidate(w, "--help")
+		candidates(w, "--help")
 	case len(a.commands) > 0:
 		for _, c := range shown(a.commands) {
-			candidate(w, c.Name)
+			candidates(w, c.Name)
 		}
 	case path == "completion" && arguments == 0:
-		for _, s := range shells() {
-			candidate(w, s)
-		}
+		candidates(w, shells()...)
 	case path == "snapshot verify" || path == "snapshot restore" && arguments == 0:
 		completeSnapshots(app, command, before, w)
 	case path == "get" && arguments == 0:
@@ -111,18 +110,13 @@ func completeValue(app *cli.App, command *cli.Command, name string, before []str
 	switch {
 	case command == nil:
 	case name == outputFlag || name == "o":
-		for _, f := range outputFormats[command.Name] {
-			candidate(w, f)
-		}
+		candidates(w, outputFormats[command.Name]...)
 	case name == forFlag:
-		for _, component := range components {
-			candidate(w, component)
-		}
+		candidates(w, components...)
 	case name == fromFlag && command.Name != "kubeconfig": // there it is a file
 		completeSnapshots(app, command, before[:len(before)-1], w)
 	case name == "store":
-		candidate(w, "bolt")
-		candidate(w, "memory")
+		candidates(w, string(config.StoreBolt), string(config.StoreMemory))
 	case name == indexFlag:
 		// The option without its value would not parse.
 		completeFromCache(app, command, before[:len(before)-1], w, func(c localapi.Collection) []string {
@@ -147,9 +141,7 @@ func completeFromCache(app *cli.App, command *cli.Command, before []string, w io
 			all = append(all, names(x)...)
 		}
 		slices.Sort(all)
-		for _, name := range slices.Compact(all) {
-			candidate(w, name)
-		}
+		candidates(w, slices.Compact(all)...)
 		return nil
 	})
 }
@@ -162,7 +154,7 @@ func completeSnapshots(app *cli.App, command *cli.Command, before []string, w io
 		}
 		all, err := dir.List()
 		for _, s := range all {
-			candidate(w, s.Name)
+			candidates(w, s.Name)
 		}
 		return err
 	})
@@ -175,5 +167,8 @@ func completeWith(app *cli.App, command *cli.Command, before []string, action cl
 	_ = app.Run(arrange(app, append([]string{app.Name}, before...)))
 }
 
-// candidate prints one candidate. If the shell is gone, errors don't matter.
-func candidate(w io.Writer, s string) { _, _ = fmt.Fprintln(w, s) }
+func candidates(w io.Writer, all ...string) {
+	for _, s := range all {
+		_, _ = fmt.Fprintln(w, s) // if the shell is gone, errors don't matter
+	}
+}

@@ -34,14 +34,12 @@ var (
 	browsePolicy = fmt.Sprintf("default-src 'none'; style-src '%s'; img-src data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'", hash(style))
 )
 
-// browser serves pages of the cached objects. They are for the agent's socket alone.
-type browser struct{ opts Options }
-
-func (b browser) handle(mux *http.ServeMux) {
-	mux.HandleFunc("GET /browse/{$}", b.page(b.collections))
-	mux.HandleFunc("GET /browse/{collection}", b.page(b.objects))
-	mux.HandleFunc("GET /browse/{collection}/object", b.page(b.object))
-	mux.HandleFunc("GET /browse/{collection}/changes", b.page(b.changes))
+// browse serves pages of the cached objects. They are for the agent's socket alone.
+func (h *handler) browse(mux *http.ServeMux) {
+	mux.HandleFunc("GET /browse/{$}", h.sheet(h.collections))
+	mux.HandleFunc("GET /browse/{collection}", h.sheet(h.objects))
+	mux.HandleFunc("GET /browse/{collection}/object", h.sheet(h.object))
+	mux.HandleFunc("GET /browse/{collection}/changes", h.sheet(h.changes))
 }
 
 // sheet is the input of the template.
@@ -69,12 +67,12 @@ type cell struct {
 	Time       string // the exact time of Text
 }
 
-// page returns the handler of a page that fill fills. After an error the page has what was read
+// sheet returns the handler of a page that fill fills. After an error the page has what was read
 // before, the error, and its status.
-func (b browser) page(fill func(*http.Request, *sheet) error) http.HandlerFunc {
+func (h *handler) sheet(fill func(*http.Request, *sheet) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		code := http.StatusOK
-		s := &sheet{Style: template.CSS(style), Node: b.opts.Node, Path: []cell{{Text: "status", Link: "/"}, {Text: "objects", Link: "/browse/"}}} //nolint:gosec // it is embedded
+		s := &sheet{Style: template.CSS(style), Node: h.opts.Node, Path: []cell{{Text: "status", Link: "/"}, {Text: "objects", Link: "/browse/"}}} //nolint:gosec // it is embedded
 		if err := fill(r, s); err != nil {
 			s.Problem, code = err.Error(), localapi.StatusCode(err)
 		}
@@ -99,13 +97,13 @@ func link(path, id, page string, parameters ...string) string {
 }
 
 // collections shows all collections or, with the parameter namespace, those with objects there.
-func (b browser) collections(r *http.Request, s *sheet) error {
+func (h *handler) collections(r *http.Request, s *sheet) error {
 	namespace := r.FormValue("namespace")
 	s.Title = "objects"
 	if namespace != "" {
 		s.Title += " in namespace " + namespace
 	}
-	status, err := b.opts.Source.Status(r.Context())
+	status, err := h.opts.Source.Status(r.Context())
 	if err != nil {
 		return err
 	}
@@ -117,7 +115,7 @@ func (b browser) collections(r *http.Request, s *sheet) error {
 			synced = append(synced, c.ID)
 		}
 	}
-	values, err := b.opts.Source.Index(r.Context(), synced, store.NamespaceIndex)
+	values, err := h.opts.Source.Index(r.Context(), synced, store.NamespaceIndex)
 	if err != nil && !errors.As(err, new(*localapi.CorruptRecordsError)) {
 		return err
 	}
@@ -155,11 +153,11 @@ func (b browser) collections(r *http.Request, s *sheet) error {
 }
 
 // collection returns the collection that a page is about, and adds its state to the page.
-func (b browser) collection(r *http.Request, s *sheet) (localapi.Collection, error) {
+func (h *handler) collection(r *http.Request, s *sheet) (localapi.Collection, error) {
 	id := r.PathValue("collection")
 	s.Title = id
 	s.Path = append(s.Path, cell{Text: id, Link: link("/browse/", id, "")})
-	status, err := b.opts.Source.Status(r.Context())
+	status, err := h.opts.Source.Status(r.Context())
 	if err != nil {
 		return localapi.Collection{}, err
 	}
@@ -175,14 +173,14 @@ func (b browser) collection(r *http.Request, s *sheet) (localapi.Collection, err
 	return c, nil
 }
 
-func (b browser) objects(r *http.Request, s *sheet) error {
-	c, err := b.collection(r, s)
+func (h *handler) objects(r *http.Request, s *sheet) error {
+	c, err := h.collection(r, s)
 	if err != nil {
 		return err
 	}
 	ids := []string{c.ID}
 	q := localapi.KeyQuery{Namespace: r.FormValue("namespace"), NamePrefix: r.FormValue("name"), After: r.FormValue("after"), Limit: maxRows + 1}
-	values, err := b.opts.Source.Index(r.Context(), ids, store.NamespaceIndex)
+	values, err := h.opts.Source.Index(r.Context(), ids, store.NamespaceIndex)
 	if err != nil && !errors.As(err, new(*localapi.CorruptRecordsError)) {
 		return err
 	}
@@ -190,7 +188,7 @@ func (b browser) objects(r *http.Request, s *sheet) error {
 	s.Head = []string{"Namespace", "Name", "Version", "Size"}
 	s.Links = []cell{{Text: "changes of the last hour", Link: link("/browse/", c.ID, "/changes")}}
 	last := ""
-	return b.opts.Source.Keys(r.Context(), ids, q, func(_ string, k localapi.Key) error {
+	return h.opts.Source.Keys(r.Context(), ids, q, func(_ string, k localapi.Key) error {
 		if len(s.Rows) == maxRows {
 			s.Links = append(s.Links, cell{Text: "next page", Link: link("/browse/", c.ID, "", "namespace", q.Namespace, "name", q.NamePrefix, "after", last)})
 			return nil
@@ -205,13 +203,13 @@ func (b browser) objects(r *http.Request, s *sheet) error {
 	})
 }
 
-func (b browser) changes(r *http.Request, s *sheet) error {
-	c, err := b.collection(r, s)
+func (h *handler) changes(r *http.Request, s *sheet) error {
+	c, err := h.collection(r, s)
 	if err != nil {
 		return err
 	}
 	s.Title = "changes of the last hour"
-	now := b.opts.Clock.Now()
+	now := h.opts.Clock.Now()
 	q := localapi.ChangeQuery{SinceTime: now.Add(-time.Hour).Truncate(time.Second)}
 	if since := c.HistorySince; since.RV != "" && !since.Time.Before(q.SinceTime) {
 		q = localapi.ChangeQuery{Since: since.RV}
@@ -219,7 +217,7 @@ func (b browser) changes(r *http.Request, s *sheet) error {
 	}
 	var newest []localapi.Change
 	n := 0
-	err = b.opts.Source.Changes(r.Context(), c.ID, q, func(x localapi.Change) error {
+	err = h.opts.Source.Changes(r.Context(), c.ID, q, func(x localapi.Change) error {
 		if x.Type == localapi.Bookmark {
 			return nil
 		}

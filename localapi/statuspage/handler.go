@@ -95,7 +95,7 @@ func Handler(opts Options) http.Handler {
 	mux.HandleFunc("GET /{$}", h.page)
 	mux.HandleFunc("GET /events", h.events)
 	if !opts.Bare {
-		browser{opts}.handle(mux)
+		h.browse(mux)
 	}
 	return mux
 }

@@ -19,8 +19,8 @@ import (
 // maxYAMLBytes limits the JSON of an object that is shown as YAML.
 const maxYAMLBytes = 4 << 20
 
-func (b browser) object(r *http.Request, s *sheet) error {
-	c, err := b.collection(r, s)
+func (h *handler) object(r *http.Request, s *sheet) error {
+	c, err := h.collection(r, s)
 	if err != nil {
 		return err
 	}
@@ -29,19 +29,19 @@ func (b browser) object(r *http.Request, s *sheet) error {
 		return fmt.Errorf("%w: the parameter key is missing", localapi.ErrBadQuery)
 	}
 	s.Title = key
-	err = b.opts.Source.Objects(r.Context(), []string{c.ID}, localapi.ObjectQuery{Key: key}, func(raw []byte) error { return s.show(raw, c, key) })
+	err = h.opts.Source.Objects(r.Context(), []string{c.ID}, localapi.ObjectQuery{Key: key}, func(raw []byte) error { return s.show(raw, c, key) })
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return err
 	}
 	var last localapi.Change
 	q := localapi.ChangeQuery{Since: c.HistorySince.RV, Key: key}
-	failed := b.opts.Source.Changes(r.Context(), c.ID, q, func(x localapi.Change) error {
+	failed := h.opts.Source.Changes(r.Context(), c.ID, q, func(x localapi.Change) error {
 		if x.Type != localapi.Bookmark {
 			last = x
 		}
 		return nil
 	})
-	switch now := b.opts.Clock.Now(); {
+	switch now := h.opts.Clock.Now(); {
 	case failed != nil: // the history can't be read, but the object was
 		s.Facts.add("Change", failed.Error())
 	case last.Type == "":
