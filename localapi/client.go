@@ -147,14 +147,11 @@ func (c *Client) stream(ctx context.Context, method string, p parameters, each f
 	r.Buffer(make([]byte, streamBufferBytes), maxLineBytes)
 	r.Split(splitLine)
 	for r.Scan() {
-		failed, isError, err := asWireError(r.Bytes())
-		switch {
-		case err != nil:
-			return c.wrap(ctx, err)
-		case isError:
-			return fromWire(failed)
+		err := errorIn(r.Bytes())
+		if err == nil {
+			err = each(r.Bytes())
 		}
-		if err := each(r.Bytes()); err != nil {
+		if err != nil {
 			return err
 		}
 	}
@@ -200,8 +197,8 @@ func (c *Client) ask(ctx context.Context, method string, p parameters, path ...s
 	if err != nil {
 		return nil, c.wrap(ctx, err)
 	}
-	if failed, isError, err := asWireError(body); err == nil && isError {
-		return nil, fromWire(failed)
+	if err := errorIn(body); err != nil {
+		return nil, err
 	}
 	return nil, fmt.Errorf("agent on %s: HTTP %s for %s: %w", c.socket, resp.Status, req.URL.Path, ErrOtherServer)
 }

@@ -179,7 +179,7 @@ func TestDamageIsBounded(t *testing.T) {
 	text, err := json.Marshal(w)
 	require.NoError(t, err)
 	require.Contains(t, string(text), `"corruptions":[{"path":"f","collection":"c","key":"0","reason":"r"},`)
-	back := fromWire(w)
+	back := errorIn(text)
 	require.EqualError(t, back, all.Error())
 	var again *CorruptRecordsError
 	require.ErrorAs(t, back, &again)

@@ -41,7 +41,7 @@ var sentinels = []struct {
 
 // wireError is an error in JSON: the body of an error answer, or the last line of a stream.
 type wireError struct {
-	Error  string `json:"error"` // first, see asWireError
+	Error  string `json:"error"` // first, see errorIn
 	Reason string `json:"reason"`
 
 	// Corruptions are set if the reason is Corrupt.
@@ -70,18 +70,6 @@ func toWire(err error) (wireError, int) {
 	return w, http.StatusInternalServerError
 }
 
-func fromWire(w wireError) error {
-	for _, s := range sentinels {
-		if w.Reason == s.reason {
-			return &remoteError{text: w.Error, err: s.err}
-		}
-	}
-	if w.Reason != reasonCorrupt {
-		return errors.New(w.Error)
-	}
-	return &remoteError{text: w.Error, err: &CorruptRecordsError{Corruptions: w.Corruptions, More: w.More}}
-}
-
 // remoteError is an error of the agent, with its text.
 type remoteError struct {
 	text string
@@ -93,15 +81,23 @@ func (e *remoteError) Unwrap() error { return e.err }
 
 var errorPrefix = []byte(`{"error":`)
 
-// asWireError decodes a line if it is an error that ends a stream. An object could begin the same
+// errorIn returns the error that a line or a body is, nil if it is none. An object could begin the same
 // way, but it has metadata.
-func asWireError(line []byte) (wireError, bool, error) {
-	var w wireError
+func errorIn(line []byte) error {
 	if !bytes.HasPrefix(line, errorPrefix) || gjson.GetBytes(line, "metadata").Exists() {
-		return w, false, nil
+		return nil
 	}
+	var w wireError
 	if err := json.Unmarshal(line, &w); err != nil {
-		return w, false, fmt.Errorf("malformed error: %w", err)
+		return fmt.Errorf("malformed error: %w: %w", err, ErrOtherServer)
 	}
-	return w, true, nil
+	for _, s := range sentinels {
+		if w.Reason == s.reason {
+			return &remoteError{text: w.Error, err: s.err}
+		}
+	}
+	if w.Reason != reasonCorrupt {
+		return errors.New(w.Error)
+	}
+	return &remoteError{text: w.Error, err: &CorruptRecordsError{Corruptions: w.Corruptions, More: w.More}}
 }

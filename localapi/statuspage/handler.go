@@ -116,7 +116,11 @@ func (h *handler) page(w http.ResponseWriter, r *http.Request) {
 	v, err := h.view(r.Context())
 	if err != nil {
 		headers(w, policy)
-		http.Error(w, h.unreadable(err), http.StatusInternalServerError)
+		cause := err.Error()
+		if h.opts.Bare {
+			cause = "the agent's log has the cause"
+		}
+		http.Error(w, "the status can't be read: "+cause, http.StatusInternalServerError)
 		return
 	}
 	render(w, policy, http.StatusOK, page, shown{template.CSS(style), template.JS(script), v}) //nolint:gosec // both are embedded
@@ -140,14 +144,6 @@ func headers(w http.ResponseWriter, policy string) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Referrer-Policy", "no-referrer")
 	w.Header().Set("Cache-Control", "no-store")
-}
-
-// unreadable returns the message for a failed status, with the cause unless Bare is set.
-func (h *handler) unreadable(err error) string {
-	if h.opts.Bare {
-		return "the status can't be read: the agent's log has the cause"
-	}
-	return "the status can't be read: " + err.Error()
 }
 
 func (h *handler) view(ctx context.Context) (view, error) {

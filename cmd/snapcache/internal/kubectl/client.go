@@ -90,22 +90,18 @@ func (c *client) list(ctx context.Context, r *resource, each func(item) error) (
 		if meta.Continue != "" {
 			q.Param("continue", meta.Continue)
 		}
-		if meta, err = readPage(ctx, q, r, each); err != nil {
+		body, err := q.Stream(ctx)
+		if err == nil {
+			meta, err = readList(body, r, each)
+			_ = body.Close() // it was read, or there is another error
+		}
+		if err != nil {
 			return meta, listError(err, r, c.opts)
 		}
 		if meta.Continue == "" {
 			return meta, nil
 		}
 	}
-}
-
-func readPage(ctx context.Context, q *rest.Request, r *resource, each func(item) error) (metav1.ListMeta, error) {
-	body, err := q.Stream(ctx)
-	if err != nil {
-		return metav1.ListMeta{}, err
-	}
-	defer func() { _ = body.Close() }() // it was read, or there is another error
-	return readList(body, r, each)
 }
 
 func (c *client) selecting(q *rest.Request) *rest.Request {
