@@ -54,27 +54,21 @@ type File struct {
 
 // String returns the verdict in one line.
 func (f File) String() string {
-	text := f.outcome()
+	text := string(f.Outcome)
+	switch {
+	case f.Outcome == Quarantined:
+		text = fmt.Sprintf("quarantined: %s (%v); the old file is %s", f.Reason, f.Cause, f.MovedTo)
+	case f.Outcome == Replaced:
+		text = "replaced; the old file is " + f.MovedTo
+	case f.Corrupt > 0:
+		text += fmt.Sprintf(" after a power cut: %d of %d records are corrupt", f.Corrupt, f.Checked)
+	case f.Checked > 0:
+		text += fmt.Sprintf(" after a power cut: %d records are intact", f.Checked)
+	}
 	if f.From != nil {
 		text += "; " + f.From.String()
 	}
 	return text
-}
-
-func (f File) outcome() string {
-	switch f.Outcome {
-	case Quarantined:
-		return fmt.Sprintf("quarantined: %s (%v); the old file is %s", f.Reason, f.Cause, f.MovedTo)
-	case Replaced:
-		return "replaced; the old file is " + f.MovedTo
-	}
-	if f.Checked > 0 && f.Corrupt > 0 {
-		return fmt.Sprintf("%s after a power cut: %d of %d records are corrupt", f.Outcome, f.Corrupt, f.Checked)
-	}
-	if f.Checked > 0 {
-		return fmt.Sprintf("%s after a power cut: %d records are intact", f.Outcome, f.Checked)
-	}
-	return string(f.Outcome)
 }
 
 // Open opens the database at path for writing. If the file is corrupt, foreign or of a newer

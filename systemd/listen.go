@@ -12,18 +12,16 @@ import (
 // The socket's file is systemd's, and remains when the listener is closed.
 func Listener() (net.Listener, error) {
 	files := activation.Files(true)
-	switch len(files) {
-	case 0:
+	if len(files) == 0 {
 		return nil, nil //nolint:nilnil // no socket is not an error
-	case 1:
-	default:
-		for _, f := range files {
-			_ = f.Close()
-		}
+	}
+	for _, f := range files {
+		defer func() { _ = f.Close() }() // the listener has a copy
+	}
+	if len(files) > 1 {
 		return nil, fmt.Errorf("systemd passed %d sockets: keep one ListenStream= in snapcache.socket", len(files))
 	}
 	listener, err := net.FileListener(files[0])
-	_ = files[0].Close() // the listener has a copy
 	if err != nil {
 		return nil, fmt.Errorf("the socket passed by systemd: %w: snapcache.socket needs ListenStream= with a path", err)
 	}

@@ -93,7 +93,7 @@ func chooseCollections(all []localapi.Collection, names []string) ([]localapi.Co
 			return nil, err
 		}
 		for _, x := range found {
-			if !slices.ContainsFunc(chosen, func(y localapi.Collection) bool { return y.ID == x.ID }) {
+			if !slices.Contains(ids(chosen), x.ID) {
 				chosen = append(chosen, x)
 			}
 		}
