@@ -145,8 +145,7 @@ func (d *document) add(line int, field, format string, args ...any) {
 	d.errs, d.bad = append(d.errs, e), append(d.bad, field)
 }
 
-// maxFileSize limits a configuration file, in bytes, so that a wrong path (a database, a log) is
-// refused before it is parsed.
+// maxFileSize is in bytes. It refuses a wrong path, such as a database, before it is parsed.
 const maxFileSize = 1 << 20
 
 // Load reads and checks the configuration file at path, and fills in the defaults. Every error is

@@ -33,8 +33,7 @@ type AgentConfiguration struct {
 	// current context is gone; empty for none. Both must be of one cluster.
 	FallbackContext string `json:"fallbackContext,omitempty"`
 
-	// ResumeJitter limits the random wait before the first request of each resource after a start,
-	// from 0s to [MaxResumeJitter].
+	// ResumeJitter limits the random wait before each resource's first request, at most [MaxResumeJitter].
 	ResumeJitter *metav1.Duration `json:"resumeJitter,omitempty"`
 
 	Relist        Relist        `json:"relist,omitzero"`
@@ -87,8 +86,7 @@ const (
 type Store struct {
 	// Type is bolt or memory.
 	Type StoreType `json:"type,omitempty"`
-	// Path is the database file. The memory store uses only its directory, for the local API's
-	// socket, if there is no better place.
+	// Path is the database file. The memory store may use its directory for the local API's socket.
 	Path string `json:"path,omitempty"`
 	// CommitInterval is how long changes wait for a commit if there are enough of them (256 KiB),
 	// above 0 and at most [MaxCommitInterval].
@@ -118,13 +116,11 @@ type History struct {
 // Snapshots configures when snapshots are made and which are kept. It has no effect on the memory
 // store.
 type Snapshots struct {
-	// Interval is the time between two snapshots, from [MinSnapshotInterval] to [MaxSnapshotAge];
-	// zero for snapshots on request only.
+	// Interval is from [MinSnapshotInterval] to [MaxSnapshotAge]; zero for snapshots on request only.
 	Interval metav1.Duration `json:"interval,omitzero"`
 	// Keep is the number of snapshots kept, from 1 to [MaxSnapshotsKept].
 	Keep int `json:"keep,omitempty"`
-	// MaxAge is the age at which a snapshot is deleted, at most [MaxSnapshotAge]. The newest good
-	// one is always kept.
+	// MaxAge is at most [MaxSnapshotAge]. The newest good snapshot is always kept.
 	MaxAge metav1.Duration `json:"maxAge,omitzero"`
 	// Dir is the directory of the snapshots.
 	Dir string `json:"dir,omitempty"`

@@ -13,8 +13,7 @@ import (
 	"github.com/snapcache/snapcache/object"
 )
 
-// keptPaths can't be dropped: type, identity and version of an object, and the labels, which
-// readers' selectors match.
+// keptPaths can't be dropped: type, identity, version, and the labels, which selectors match.
 var keptPaths = []string{
 	"apiVersion", "kind", "metadata.name", "metadata.namespace", "metadata.uid", "metadata.resourceVersion", "metadata.labels",
 }

@@ -186,8 +186,7 @@ func describe(n *yamlnode.Node) string {
 
 var plainName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,40}$`)
 
-// childPath returns the path of a field as the file names it. A name that can't be a field's is
-// quoted.
+// childPath returns the path of a field. A name that can't be a field's is quoted.
 func childPath(path, name string) string {
 	if !plainName.MatchString(name) {
 		name = oneLine(quote(name))
@@ -204,8 +203,7 @@ func fieldNames(t reflect.Type) []string {
 	return names
 }
 
-// nearest returns the name that was probably meant: the same in another case, or a typing error
-// away.
+// nearest returns the name that was probably meant: in another case, or a typing error away.
 func nearest(name string, names []string) string {
 	best, distance := "", 0
 	for _, n := range names {

@@ -21,8 +21,7 @@ import (
 
 // Options are the settings of a Source on a database. The zero value works.
 type Options struct {
-	// Status, if not nil, adds the facts of the running agent to the status from the database. It
-	// must be safe for concurrent use.
+	// Status, if not nil, adds the facts of the running agent. It must be safe for concurrent use.
 	Status func(*Status)
 
 	// StoreType and Verdict are copied to [StoreStatus].
@@ -281,8 +280,7 @@ func selects(selector labels.Selector, rec store.Record, buf *[]byte) (bool, err
 	return err == nil && selector.Matches(labels.Set(o.Labels())), err
 }
 
-// readable yields the items of a scan without those that are corrupt, which it records. It ends after
-// an error, and with that of ctx.
+// readable records the corrupt items of a scan and yields the others, until an error, also of ctx.
 func readable[T any](ctx context.Context, corrupt *damage, items iter.Seq2[T, error]) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for item, err := range items {

@@ -98,8 +98,7 @@ func (h handler) changes(r *http.Request, s *stream) error {
 	})
 }
 
-// stream is an answer of many lines. Until the first line is sent it can still become an error
-// answer.
+// stream is an answer of many lines. Before the first one it can still become an error answer.
 type stream struct {
 	w       http.ResponseWriter
 	buf     *bufio.Writer
@@ -189,8 +188,7 @@ func (s *stream) end(err error) {
 	}
 }
 
-// abort closes the connection without completing the answer. net/http offers only this panic for
-// it, which it recovers and does not log.
+// abort closes the connection in the middle of an answer. net/http recovers this panic without a log.
 func abort() { panic(http.ErrAbortHandler) }
 
 func sendError(w http.ResponseWriter, err error) {

@@ -9,15 +9,13 @@ import (
 	"github.com/dustin/go-humanize/english"
 )
 
-// The words for the status of a cache: the service manager, the commands, the health checks and the
-// status page all use these.
+// The words for the status of a cache, for service manager, commands, health checks and status page.
 
 // staleAfter is the age in seconds from which data that is not caught up is an alarm. An ordinary
 // reconnection, with jitter and backoff, takes less.
 const staleAfter = 5 * 60
 
-// CaughtUp is the word for a collection that has the server's complete state, as of the last
-// answer.
+// CaughtUp is the word for a collection that has the server's state, as of the last answer.
 const CaughtUp = "caught up"
 
 // Stuck returns the words for a collection whose changes do not reach the store, for no known reason.

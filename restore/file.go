@@ -147,8 +147,7 @@ func Replace(ctx context.Context, path string, opts bolt.Options, cause error, f
 	if reason == "" {
 		return nil, verdict, cause
 	}
-	// Make the new file first: that may take minutes, and after a crash the next start makes it
-	// again.
+	// Make the new file first: that may take minutes, and after a crash it is made again.
 	tmp, source, skipped := from.newest(ctx, path, opts)
 	if ctx.Err() != nil {
 		return nil, verdict, ctx.Err()

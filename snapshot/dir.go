@@ -65,9 +65,6 @@ func (d Dir) Create(ctx context.Context, db *bolt.DB, now time.Time, progress Pr
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
-	if err := d.sweepLocked(); err != nil {
-		return nil, err
-	}
 	c, err := db.Backup(ctx, d.Path, func(done, total int64) { progress(StepCopy, done, total) })
 	if err != nil {
 		return nil, err
@@ -238,9 +235,6 @@ func (d Dir) Prune(ctx context.Context, keep int, maxAge time.Duration, now time
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
-	if err := d.sweepLocked(); err != nil {
-		return nil, err
-	}
 	own, err := d.Own()
 	if err != nil {
 		return nil, err
@@ -290,7 +284,7 @@ func (d Dir) sweepLocked() error {
 }
 
 // lock takes an advisory lock that keeps other processes from making and removing snapshots in the
-// directory, until unlock is called or the process ends.
+// directory, until unlock is called or the process ends, and removes the unfinished files of a crash.
 func (d Dir) lock() (unlock func() error, err error) {
 	f, err := os.Open(d.Path)
 	if err != nil {
@@ -301,6 +295,9 @@ func (d Dir) lock() (unlock func() error, err error) {
 		err = fmt.Errorf("%w in %s", ErrBusy, d.Path)
 	}
 	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	if err := d.sweepLocked(); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f.Close, nil

@@ -47,8 +47,7 @@ func intact(ctx context.Context, path string) error {
 	return err
 }
 
-// read reads a whole file and verifies the digest at its end. use may read any part of the body,
-// between the manifest and the digest.
+// read reads a whole file and verifies its digest. use may read any part of the body.
 func read(ctx context.Context, path string, progress Progress, use func(body io.Reader, m *Manifest) error) (*Manifest, error) {
 	f, size, err := open(path)
 	if err != nil {
@@ -140,8 +139,7 @@ func Check(ctx context.Context, path string, keys bolt.Keyring, progress Progres
 	return report, m, err
 }
 
-// unpacked unpacks the database of a snapshot to a temporary file, calls fn with its path, and
-// removes the file when fn has returned.
+// unpacked calls fn with the database of a snapshot, unpacked to a file that is removed then.
 func unpacked(ctx context.Context, path string, progress Progress, fn func(file string, m *Manifest) error) (err error) {
 	if _, _, err := ReadManifest(path); err != nil {
 		return err // before anything is written

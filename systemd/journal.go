@@ -12,8 +12,7 @@ import (
 	"github.com/coreos/go-systemd/v22/journal"
 )
 
-// fieldPrefix begins the names of our journal fields: the attribute "collection" becomes
-// SNAPCACHE_COLLECTION.
+// fieldPrefix begins the journal's fields: the attribute "collection" becomes SNAPCACHE_COLLECTION.
 const fieldPrefix = "SNAPCACHE_"
 
 // Journal returns a handler that logs to journald if standard error is connected to the journal, as

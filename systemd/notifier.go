@@ -24,8 +24,7 @@ func Reloading(text string) error {
 	return send(daemon.SdNotifyReloading + "\n" + daemon.SdNotifyMonotonicUsec() + status(text))
 }
 
-// extension is the time that [Starting] and [Working] ask for. The agent calls
-// them several times within that time.
+// extension is what [Starting] and [Working] ask for. The agent calls them more often.
 const extension = 30 * time.Second
 
 func extend() string { return fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d\n", extension.Microseconds()) }
@@ -68,8 +67,7 @@ func Watchdog(ctx context.Context, c clock.WithTicker, healthy func(interval tim
 	}
 }
 
-// status returns the assignment for a status text. A line break in it would begin another
-// assignment.
+// status assigns a status text. A line break in it would begin another assignment.
 func status(text string) string {
 	return "STATUS=" + strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {

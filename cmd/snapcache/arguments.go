@@ -41,8 +41,7 @@ type arranger struct {
 	appFlags, path, flags, positional []string
 }
 
-// newArranger sorts the words of a command line, without the program's name, into commands, options
-// and arguments.
+// newArranger sorts the words of a command line after the program's name.
 func newArranger(app *cli.App, words []string) *arranger {
 	a := &arranger{takesValue: valueFlags(app.Commands), commands: app.Commands}
 	for len(words) > 0 {
@@ -110,8 +109,7 @@ func dashed(name string) string {
 	return "--"[:min(2, len(name))] + name
 }
 
-// valueFlags returns for every option whether it takes a value. A name is the same kind of option
-// in all commands.
+// valueFlags returns for every option, of any command, whether it takes a value.
 func valueFlags(commands []*cli.Command) map[string]bool {
 	takes := map[string]bool{}
 	for _, c := range commands {

@@ -130,8 +130,7 @@ func filePath(c *cli.Context) (string, error) {
 	return cfg.Store.Path, nil
 }
 
-// offlineError adds the next step to an error for a database that can't be opened. instead is an
-// alternative if an agent has it open.
+// offlineError adds the next step to an error of opening; instead is that if an agent has the file open.
 func offlineError(path, instead string, err error) error {
 	if errors.Is(err, store.ErrLocked) {
 		return fmt.Errorf("the database %s is %w: stop the agent, or %s", path, inUse{err}, instead)

@@ -54,8 +54,7 @@ func completionCommand() *cli.Command {
 	}
 }
 
-// completionRequest returns the words of a command line to complete. The last one, which may be
-// empty, is the one to complete.
+// completionRequest returns the words of a command line, of which the last, perhaps empty, is to complete.
 func completionRequest(args []string) ([]string, bool) {
 	if n := len(args); n >= 3 && args[n-1] == completionWord {
 		return args[1 : n-1], true
@@ -125,8 +124,7 @@ func completeValue(app *cli.App, command *cli.Command, name string, before []str
 	}
 }
 
-// completeFromCache prints names from the cache that the words select. If it can't be read, it
-// prints none.
+// completeFromCache prints names from the cache that the words select, none if it can't be read.
 func completeFromCache(app *cli.App, command *cli.Command, before []string, w io.Writer, names func(localapi.Collection) []string) {
 	completeWith(app, command, before, func(c *cli.Context) error {
 		ctx, cancel := context.WithTimeout(c.Context, completionTimeout)

@@ -176,8 +176,7 @@ func askOne(ctx context.Context, cfg *config.AgentConfiguration, connection *res
 	return cluster.Server(), missingError(cluster.Server(), missing)
 }
 
-// checkResources asks the server for each resource. If the server can't be asked, checkResources
-// returns the error of unanswered.
+// checkResources asks the server for each resource. If that fails, it returns the error of unanswered.
 func checkResources(ctx context.Context, cluster *upstream.Cluster, cfg *config.AgentConfiguration, unanswered func(error) error) error {
 	var wrong []error
 	for i, r := range cfg.Resources {
@@ -198,8 +197,7 @@ func checkResources(ctx context.Context, cluster *upstream.Cluster, cfg *config.
 	return nil
 }
 
-// missingRights returns the permissions that a configuration needs and the server does not grant,
-// each with only the missing verbs.
+// missingRights returns the permissions that the server does not grant, each with the missing verbs only.
 func missingRights(ctx context.Context, cluster *upstream.Cluster, cfg *config.AgentConfiguration) ([]rbac.Permission, error) {
 	var missing []rbac.Permission
 	for _, right := range rbac.Of(cfg).Each() {
@@ -281,8 +279,7 @@ A resource that is cached in some namespaces gets a role in each; they have to e
 	}
 }
 
-// validName returns a check of a flag's value: it must be a DNS label, a valid name for a namespace
-// and for the other objects of this command.
+// validName checks that a flag's value is a DNS label: a name for each of the command's objects.
 func validName(flag string) func(*cli.Context, string) error {
 	return func(_ *cli.Context, v string) error {
 		if problems := validation.IsDNS1123Label(v); len(problems) > 0 {

@@ -107,9 +107,8 @@ func ids(collections []localapi.Collection) []string {
 	return ids
 }
 
-// readableCollections returns the collections to read, and those that can't be read yet and were
-// not requested by name. For a requested one that is an error: part of a resource would look
-// complete.
+// readableCollections returns the collections to read, and those that can't be read yet. If one of those
+// was requested by name, that is an error: part of a resource would look complete.
 func readableCollections(status *localapi.Status, resource, namespace string) (readable, missing []localapi.Collection, err error) {
 	if len(status.Collections) == 0 {
 		return nil, nil, nothingCached()

@@ -132,8 +132,7 @@ func encryptionFlag() cli.Flag {
 	}
 }
 
-// readKeys reads the keys that open databases and snapshots. It is called only to open one: a query
-// to an agent needs no key.
+// readKeys reads the keys that open a database or a snapshot. A query to an agent needs none.
 func readKeys(c *cli.Context) (bolt.Keyring, error) {
 	cfg, err := loadConfig(c)
 	if err != nil {

@@ -123,8 +123,7 @@ const kubelet = "kubelet"
 // components are the clients that have credentials of their own on a node.
 var components = []string{kubelet, "kube-proxy", "coredns", "prometheus", "in-cluster"}
 
-// credentials returns those of a component of the node, or of the current context of a kubeconfig if
-// one is given; nil for neither.
+// credentials returns those in a kubeconfig, if one is given, or of a component; nil for neither.
 func credentials(name, kubeconfig string) (*clientcmdapi.AuthInfo, error) {
 	switch {
 	case name != "" && !slices.Contains(components, name):
@@ -139,8 +138,7 @@ func credentials(name, kubeconfig string) (*clientcmdapi.AuthInfo, error) {
 	return &clientcmdapi.AuthInfo{TokenFile: serviceAccountToken}, nil
 }
 
-// credentialsIn returns the credentials of the current context of a kubeconfig. Names of files in
-// them are absolute.
+// credentialsIn returns those of the current context, with absolute names of files.
 func credentialsIn(path string) (*clientcmdapi.AuthInfo, error) {
 	found, err := clientcmd.LoadFromFile(path)
 	if err == nil {

@@ -108,8 +108,7 @@ func above(page *cli.Command) string {
 	return page.HelpName[:max(0, strings.LastIndex(page.HelpName, "-"))]
 }
 
-// markdown makes the indented lines of a description literal: they need four spaces, and an empty
-// line before them.
+// markdown makes indented lines literal: with four spaces, and an empty line before them.
 func markdown(description string) string {
 	var b strings.Builder
 	literal := true

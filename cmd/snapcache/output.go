@@ -100,8 +100,7 @@ func historySince(c localapi.Collection) string {
 	return fmt.Sprintf("%s (%s)", h.RV, h.Time.Local().Format(time.DateTime))
 }
 
-// tableBlock is how many rows are laid out at once. It limits the memory for a long table; columns
-// may shift between blocks.
+// tableBlock is how many rows are in memory, and laid out, at once. Columns may shift between blocks.
 const tableBlock = 1000
 
 // table prints rows in columns. If a column's header starts with ">", it is aligned to the right.

@@ -90,8 +90,7 @@ func synced(collections []localapi.Collection) (yes, no []localapi.Collection) {
 	return yes, no
 }
 
-// notSynced is the error for collections that can't be read: those without a complete list, and
-// those that are corrupt as a whole.
+// notSynced is the error for collections without a complete list, and for those that are corrupt.
 func notSynced(collections []localapi.Collection) error {
 	var ids []string
 	var unreadable []error

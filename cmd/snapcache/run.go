@@ -79,8 +79,7 @@ func run(c *cli.Context) error {
 	return agent.Run(ctx, cfg, opts)
 }
 
-// newHandler returns a handler that logs to the journal if standard error is connected to it,
-// otherwise to w in the configured format.
+// newHandler logs to the journal if standard error is connected to it, otherwise to w.
 func newHandler(format config.LogFormat, level slog.Leveler, w io.Writer) slog.Handler {
 	opts := &slog.HandlerOptions{Level: level}
 	if format == config.LogJSON {

@@ -231,8 +231,7 @@ func listSnapshots(c *cli.Context, dir snapshot.Dir, _ *config.AgentConfiguratio
 	return errors.Join(append(bad, err)...)
 }
 
-// clusters returns the clusters of a snapshot's collections: one, except while a node moves to
-// another cluster.
+// clusters are more than one while a node moves to another cluster.
 func clusters(m *snapshot.Manifest) string {
 	names := sets.New[string]()
 	for _, x := range m.Collections {

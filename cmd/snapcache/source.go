@@ -24,8 +24,7 @@ import (
 // agent that is stopped or stuck does not answer at all.
 const answerTimeout = 5 * time.Second
 
-// lookup is where a reading command finds the cache: a running agent's socket, else the database
-// file. An empty path is skipped.
+// lookup is where a reading command finds the cache: a socket, else a file. An empty path is skipped.
 type lookup struct {
 	socket, db string
 

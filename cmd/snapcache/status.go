@@ -178,8 +178,7 @@ func printStatus(w io.Writer, s *localapi.Status) error {
 	return writeLines(w, append(alarmLines(s), verifiedLine(s.Collections), storeLine(s.Store), snapshotLine(s.Snapshots), agentLine(s.Agent))...)
 }
 
-// verifiedLine reports the newest comparisons with the server that found no difference. The others
-// are alarms.
+// verifiedLine reports comparisons that found no difference. The others are alarms.
 func verifiedLine(collections []localapi.Collection) string {
 	same, oldest := int64(0), 0.0
 	for _, c := range collections {

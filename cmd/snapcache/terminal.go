@@ -26,8 +26,7 @@ type progressLine struct {
 	shown    time.Time
 }
 
-// newProgress returns a progress line for work that SIGINT and SIGTERM abort, so that partial files
-// are removed. done clears the line.
+// newProgress is for work that SIGINT and SIGTERM abort, so that it removes partial files.
 func newProgress(ctx context.Context) (_ context.Context, p *progressLine, done func()) {
 	p = &progressLine{terminal: term.IsTerminal(int(os.Stderr.Fd()))}
 	ctx, stop := interruptible(ctx)
@@ -64,8 +63,7 @@ func (l lineClearer) Write(p []byte) (int, error) {
 	return l.Writer.Write(p)
 }
 
-// interruptible returns a context that the first SIGINT or SIGTERM ends. The next one has its
-// default effect.
+// interruptible returns a context that the first SIGINT or SIGTERM ends. The next ends the process.
 func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)

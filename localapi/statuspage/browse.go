@@ -80,8 +80,7 @@ func (h *handler) sheet(fill func(*http.Request, *sheet) error) http.HandlerFunc
 	}
 }
 
-// link returns the URL of a page below /browse/, or of the API. The parameters are names and
-// values; those without a value are left out.
+// link returns a URL. The parameters are names and values; those without a value are left out.
 func link(path, id, page string, parameters ...string) string {
 	query := url.Values{}
 	for i := 0; i < len(parameters); i += 2 {

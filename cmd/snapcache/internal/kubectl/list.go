@@ -18,8 +18,7 @@ import (
 
 // item is an object of a list, or a row of a Table.
 type item struct {
-	// raw is the JSON of the object, with its type, or of the row. It is valid until the callback
-	// returns.
+	// raw is the JSON of the object, with its type, or of the row, until the callback returns.
 	raw []byte
 
 	isRow   bool

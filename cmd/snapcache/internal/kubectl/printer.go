@@ -13,8 +13,7 @@ import (
 	"k8s.io/client-go/util/jsonpath"
 )
 
-// newPrinter returns the printer of a format, for one object, for a list as a whole or for a watch
-// event.
+// newPrinter returns the printer of a format for an object, a whole list or a watch event.
 func newPrinter(o Options) (printers.ResourcePrinter, error) {
 	format, template, _ := strings.Cut(o.Output, "=")
 	if name, isFile := strings.CutSuffix(format, "-file"); isFile {

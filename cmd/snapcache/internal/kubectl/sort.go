@@ -11,8 +11,7 @@ import (
 	"k8s.io/client-go/util/jsonpath"
 )
 
-// relaxed matches a JSONPath expression without template: .metadata.name, metadata.name,
-// {.metadata.name}.
+// relaxed matches .metadata.name, metadata.name and {.metadata.name}.
 var relaxed = regexp.MustCompile(`^\{\.?([^{}]+)\}$|^\.?([^{}]+)$`)
 
 // jsonPath parses an expression of --sort-by or of a custom column.
