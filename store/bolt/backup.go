@@ -60,25 +60,25 @@ func (db *DB) Backup(ctx context.Context, dir string, progress func(done, total 
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	from, tx, over, err := db.freeze()
+	tx, over, err := db.freeze()
 	if err != nil {
 		return nil, fmt.Errorf("copy database: %w", err)
 	}
-	defer db.handle.Release(from)
 	defer tx.Rollback()
 	used := tx.UsedBytes()
-	if err := checkFreeSpace(dir, used+used/2+copySpareBytes, db.hooks.freeDisk); err != nil {
+	if err := checkFreeSpace(dir, used+used/2+copySpareBytes, db.opts.hooks.freeDisk); err != nil {
 		return nil, fmt.Errorf("copy database: %w", err)
 	}
-	collections, err := db.inventory(tx, over)
-	if err != nil {
-		return nil, err
-	}
-	f, err := db.backupFile(ctx, dir, from, tx, func(done int64) {
-		if progress != nil {
+	var done int64
+	h := &backup{db: db, src: tx, gens: map[string][]byte{}, progress: func(bytes int) {
+		if done += int64(bytes); progress != nil {
 			progress(min(done, used), used)
 		}
-	})
+	}}
+	if err := tx.Read(func() error { return h.inventory(over) }); err != nil {
+		return nil, err
+	}
+	f, err := h.file(ctx, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -86,54 +86,50 @@ func (db *DB) Backup(ctx context.Context, dir string, progress func(done, total 
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("copy database: %w", err), f.Close())
 	}
-	return &Backup{File: f, Bytes: info.Size(), Format: from.Version(), Key: from.KeyID(), Collections: collections}, nil
+	from := tx.File()
+	return &Backup{File: f, Bytes: info.Size(), Format: from.Version(), Key: from.KeyID(), Collections: h.collections}, nil
 }
 
-// freeze makes all applied changes durable and returns a read transaction of that state, its
-// file and the memtable of the same moment. The caller ends the transaction and releases the
-// file.
-func (db *DB) freeze() (*boltfile.File, *boltfile.Tx, *writeback.Overlay, error) {
+// freeze makes all applied changes durable and returns a read transaction of that state, which the
+// caller ends, and the memtable of the same moment.
+func (db *DB) freeze() (*boltfile.Tx, *writeback.Overlay, error) {
 	l := db.lock()
 	defer l.unlock()
-	if db.handle.Closed() {
-		return nil, nil, nil, store.ErrClosed
-	}
-	if !db.opts.ReadOnly {
+	if !db.opts.ReadOnly && !db.handle.Closed() {
 		if err := db.log.Flush(); err != nil {
-			return nil, nil, nil, err
+			return nil, nil, err
 		}
 	}
-	f, err := db.handle.Acquire()
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	tx, err := f.Begin()
-	if err != nil {
-		db.handle.Release(f)
-		return nil, nil, nil, err
-	}
-	return f, tx, db.log.Snapshot(), nil
+	tx, err := db.handle.Begin()
+	return tx, db.log.Snapshot(), err
 }
 
-// inventory returns the collections that a transaction sees.
-func (db *DB) inventory(tx *boltfile.Tx, over *writeback.Overlay) ([]BackupCollection, error) {
-	found := []BackupCollection{}
-	err := tx.Read(func() error {
-		return tx.Bucket(format.BucketCollections).ForEachBucket(func(id []byte) error {
-			v := &view{db: db, tx: tx, over: over, id: string(id)}
-			if err := v.load(); err != nil {
-				return err
-			}
-			found = append(found, BackupCollection{Info: v.info, State: v.state})
-			return nil
-		})
+// backup copies the content that a transaction reads.
+type backup struct {
+	db       *DB
+	src      *boltfile.Tx
+	progress func(bytes int)
+
+	collections []BackupCollection
+	gens        map[string][]byte // name of each collection's current generation
+}
+
+// inventory lists the collections.
+func (h *backup) inventory(over *writeback.Overlay) error {
+	h.collections = []BackupCollection{}
+	return eachCollection(h.src, func(id string, _ *boltfile.Bucket) error {
+		v := &view{db: h.db, tx: h.src, over: over, id: id}
+		if err := v.load(); err != nil {
+			return err
+		}
+		h.collections = append(h.collections, BackupCollection{Info: v.info, State: v.state})
+		h.gens[id] = v.base[2]
+		return nil
 	})
-	return found, err
 }
 
-// backupFile copies the content that a transaction reads to a new file in dir, and removes the
-// file's name as soon as it is open.
-func (db *DB) backupFile(ctx context.Context, dir string, from *boltfile.File, tx *boltfile.Tx, progress func(int64)) (f *os.File, err error) {
+// file copies the content to a new file in dir, and removes the file's name as soon as it is open.
+func (h *backup) file(ctx context.Context, dir string) (f *os.File, err error) {
 	tmp, err := os.MkdirTemp(dir, ".copy-*")
 	if err != nil {
 		return nil, fmt.Errorf("copy database: %w", err)
@@ -144,14 +140,13 @@ func (db *DB) backupFile(ctx context.Context, dir string, from *boltfile.File, t
 		}
 	}()
 	path := filepath.Join(tmp, "copy.db")
-	dst, err := from.OpenScratch(path)
+	dst, err := h.src.File().OpenScratch(path)
 	if err != nil {
 		return nil, fmt.Errorf("copy database: %w", err)
 	}
 	f, err = os.Open(path)
 	if err == nil {
-		h := &backup{path: db.path, src: tx}
-		err = errors.Join(os.RemoveAll(tmp), h.run(ctx, dst, progress))
+		err = errors.Join(os.RemoveAll(tmp), h.copy(ctx, dst))
 	}
 	if err = errors.Join(err, dst.Close()); err != nil {
 		if f != nil {
@@ -162,31 +157,15 @@ func (db *DB) backupFile(ctx context.Context, dir string, from *boltfile.File, t
 	return f, nil
 }
 
-// backup copies the content that a transaction reads.
-type backup struct {
-	path string // of the source, for errors
-	src  *boltfile.Tx
-}
-
-func (h *backup) run(ctx context.Context, dst *boltfile.File, progress func(int64)) error {
-	var current map[string]string
-	err := h.src.Read(func() (err error) {
-		current, err = h.generations()
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	var done int64
-	err = boltfile.CopyBuckets(ctx, dst, h.src, boltfile.CopyOptions{
-		Visit:    h.verify,
-		Progress: func(bytes int) { done += int64(bytes); progress(done) },
+func (h *backup) copy(ctx context.Context, dst *boltfile.File) error {
+	err := boltfile.CopyBuckets(ctx, dst, h.src, boltfile.CopyOptions{
+		Visit: h.verify, Progress: h.progress,
 		Skip: func(path [][]byte, name []byte) bool {
-			return len(path) == 2 && bytes.Equal(path[0], format.BucketCollections) && string(name) != current[string(path[1])]
+			return len(path) == 2 && bytes.Equal(path[0], format.BucketCollections) && !bytes.Equal(name, h.gens[string(path[1])])
 		},
 	})
 	if errors.Is(err, boltfile.ErrOrder) {
-		return &store.CorruptionError{Path: h.path, Reason: err.Error()}
+		return &store.CorruptionError{Path: h.db.path, Reason: err.Error()}
 	}
 	if err != nil {
 		return err
@@ -194,27 +173,12 @@ func (h *backup) run(ctx context.Context, dst *boltfile.File, progress func(int6
 	return dst.Update(func(tx *boltfile.Tx) error { return boltfile.Stamp(tx, true) })
 }
 
-// generations returns the name of each collection's current generation.
-func (h *backup) generations() (map[string]string, error) {
-	current := map[string]string{}
-	all := h.src.Bucket(format.BucketCollections)
-	err := all.ForEachBucket(func(id []byte) error {
-		n, err := readGen(h.path, string(id), all.Bucket(id))
-		current[string(id)] = string(format.GenName(n))
-		return err
-	})
-	return current, err
-}
-
 // verify verifies the checksum of an entry, if its kind has one.
 func (h *backup) verify(path [][]byte, k, v []byte) error {
 	var err error
-	damage := &store.CorruptionError{Path: h.path}
-	name := func(depth int) []byte {
-		if depth < len(path) {
-			return path[depth]
-		}
-		return nil
+	damage := &store.CorruptionError{Path: h.db.path}
+	if bytes.Equal(path[0], format.BucketCollections) && len(path) > 1 {
+		damage.Collection = string(path[1])
 	}
 	switch {
 	case bytes.Equal(path[0], format.BucketJournal):
@@ -225,21 +189,17 @@ func (h *backup) verify(path [][]byte, k, v []byte) error {
 		if format.DecodeDict(k, v) == nil {
 			err = fmt.Errorf("dictionary %x is corrupt", k)
 		}
-	case !bytes.Equal(path[0], format.BucketCollections) || len(path) < 2:
-	case len(path) == 2 && bytes.Equal(k, format.KeyDescription): // a corrupt one counts as none
-	case len(path) == 2, len(path) == 3:
-		damage.Collection = string(path[1])
-		if _, sealErr := format.VerifyChecksum(damage.Collection, k, v); sealErr != nil {
-			err = fmt.Errorf("%s: %w", k, sealErr)
+	case damage.Collection == "", len(path) == 2 && bytes.Equal(k, format.KeyDescription): // a corrupt one counts as none
+	case len(path) < 4:
+		if _, err = format.VerifyChecksum(damage.Collection, k, v); err != nil {
+			err = fmt.Errorf("%s: %w", k, err)
 		}
-	case bytes.Equal(name(3), format.BucketObjects):
-		damage.Collection, damage.Key = string(path[1]), string(k)
+	case bytes.Equal(path[3], format.BucketObjects):
+		damage.Key = string(k)
 		_, err = format.DecodeRecord(k, v)
-	case bytes.Equal(name(3), format.BucketFeed):
-		damage.Collection = string(path[1])
+	case bytes.Equal(path[3], format.BucketFeed):
 		_, _, err = format.DecodeFeedEntry(k, v)
-	case bytes.Equal(name(3), format.BucketTombs):
-		damage.Collection = string(path[1])
+	case bytes.Equal(path[3], format.BucketTombs):
 		err = h.verifyTombstone(path, k, v)
 	}
 	if err == nil {

@@ -77,8 +77,8 @@ func (db locked) startBuild(c *collection, work bool) {
 	}
 	b := &build{c: c, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	db.indexer.builds[c.id] = b
-	if !db.hooks.byHand {
-		db.background.start(b.run)
+	if !db.opts.hooks.byHand {
+		db.start(b.run)
 	}
 }
 
@@ -99,28 +99,13 @@ func (b *build) run(ctx context.Context) {
 			if !failing {
 				db.opts.Logger.Warn("can't build an index; reads of it fail until a retry succeeds", "collection", b.c.id, "error", err)
 			}
-			b.wait(ctx, buildRetry)
+			db.wait(ctx, buildRetry, b.wake)
 		case next == stepWait:
-			b.wait(ctx, 0)
+			db.wait(ctx, 0, b.wake)
 		case next == stepDone:
 			return
 		}
 		failing = err != nil
-	}
-}
-
-// wait blocks until the build is woken or ctx ends, and no longer than atMost unless that is 0.
-func (b *build) wait(ctx context.Context, atMost time.Duration) {
-	var over <-chan time.Time
-	if atMost > 0 {
-		timer := b.c.db.opts.Clock.NewTimer(atMost)
-		defer timer.Stop()
-		over = timer.C()
-	}
-	select {
-	case <-ctx.Done():
-	case <-b.wake:
-	case <-over:
 	}
 }
 
@@ -202,7 +187,7 @@ func (c *collection) fileNext(tx *boltfile.Tx, gen *boltfile.Bucket, name []byte
 	if k != nil && len(after) > 0 && bytes.Equal(k, after) {
 		k, raw = cur.Next()
 	}
-	for ; k != nil && objects < c.db.hooks.stepRecords && size < stepBytes; k, raw = cur.Next() {
+	for ; k != nil && objects < c.db.opts.hooks.stepRecords && size < stepBytes; k, raw = cur.Next() {
 		if len(after) > 0 && bytes.Compare(k, after) <= 0 {
 			return nil, 0, c.damage(boltfile.ErrOrder.Error())
 		}

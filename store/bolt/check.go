@@ -172,7 +172,7 @@ func (c *check) run() (err error) {
 	}
 	defer func() { err = errors.Join(err, c.db.Close()) }()
 	var ids []string
-	err = c.db.view(func(tx *boltfile.Tx) error {
+	err = c.db.handle.View(func(tx *boltfile.Tx) error {
 		if err := c.buckets(tx); err != nil {
 			return err
 		}

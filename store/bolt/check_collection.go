@@ -10,6 +10,7 @@ import (
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
+	"github.com/snapcache/snapcache/store/internal/history"
 )
 
 // collections returns the IDs of the collections. It checks that their dictionaries exist, and
@@ -30,8 +31,12 @@ func (c *check) collections(tx *boltfile.Tx) (ids []string, err error) {
 		}
 		ids = append(ids, id)
 		b := all.Bucket(k)
-		if err := c.leftovers(b, id); err != nil {
+		names, err := leftovers(c.path, id, b)
+		if err != nil {
 			return nil, err
+		}
+		for _, name := range names {
+			c.report.note(Problem{Collection: id, Reason: fmt.Sprintf("%s is what a replacement left that did not end; the next opening deletes it", name)})
 		}
 		dicts, err := format.DecodeDictIDs(id, b.Get(format.KeyDict))
 		if err != nil {
@@ -44,21 +49,6 @@ func (c *check) collections(tx *boltfile.Tx) (ids []string, err error) {
 		}
 	}
 	return ids, nil
-}
-
-// leftovers notes the generations of a collection that no reader sees.
-func (c *check) leftovers(b *boltfile.Bucket, id string) error {
-	n, err := readGen(c.path, id, b)
-	if err != nil {
-		return nil //nolint:nilerr // the collection's own check reports it
-	}
-	current := string(format.GenName(n))
-	return b.ForEachBucket(func(name []byte) error {
-		if string(name) != current {
-			c.report.note(Problem{Collection: id, Reason: fmt.Sprintf("%s is what a replacement left that did not end; the next opening deletes it", name)})
-		}
-		return nil
-	})
 }
 
 // collection checks one collection through a view, which includes the journal's changes.
@@ -117,10 +107,8 @@ func (x *collectionCheck) run() error {
 	x.history = &feedCheck{head: head, recent: map[string]string{}, deletions: map[string]bool{}}
 	state := x.view.state
 	x.counted = CheckedCollection{ID: x.id, RV: state.RV, Synced: state.Synced}
-	for _, err := range scan(x.view, x.view.path(format.BucketObjects), "", "", x.record) {
-		if err != nil {
-			return err // of the scan; record reports a corrupt record and returns nil
-		}
+	if err := x.view.all(x.view.path(format.BucketObjects), x.record); err != nil {
+		return err
 	}
 	x.totals(state)
 	x.versions(state)
@@ -142,13 +130,13 @@ func (x *collectionCheck) description() {
 
 // loadIndexes reads the definitions of the indexes, complete or not.
 func (x *collectionCheck) loadIndexes() error {
-	specs, err := decodeIndexes(x.id, x.view.lookup(x.view.path(), format.KeyIndexes))
+	specs, err := decodeValue[definitions](x.path, x.id, format.KeyIndexes, x.view.lookup(x.view.path(), format.KeyIndexes))
 	if err != nil {
-		return corruptValue(x.path, x.id, format.KeyIndexes, err)
+		return err
 	}
-	build, err := decodeBuilding(x.id, x.view.lookup(x.view.path(), format.KeyBuilding))
+	build, err := x.db.decodeBuilding(x.id, x.view.lookup(x.view.path(), format.KeyBuilding))
 	if err != nil {
-		x.report.failed(x.id, corruptValue(x.path, x.id, format.KeyBuilding, err))
+		x.report.failed(x.id, err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(build.Indexes)) {
 		x.report.note(Problem{Collection: x.id, Reason: fmt.Sprintf("index %s is being built", name)})
@@ -170,9 +158,8 @@ func (x *collectionCheck) loadIndexes() error {
 	return nil
 }
 
-// record checks one record, and collects the entries that it must have in indexes and feed. It
-// returns no error.
-func (x *collectionCheck) record(k, b []byte) (struct{}, error) {
+// record checks one record, and collects the entries that it must have in indexes and feed.
+func (x *collectionCheck) record(k, b []byte) {
 	key := string(k)
 	x.counted.Objects++
 	if x.counted.Objects%progressRecords == 0 {
@@ -184,7 +171,7 @@ func (x *collectionCheck) record(k, b []byte) (struct{}, error) {
 		x.corrupt++
 		x.report.CorruptRecords++
 		x.problem(key, "%s", reason(err))
-		return struct{}{}, nil
+		return
 	}
 	x.counted.Bytes += int64(r.Size)
 	switch {
@@ -209,7 +196,6 @@ func (x *collectionCheck) record(k, b []byte) (struct{}, error) {
 			i.entries[string(format.IndexKey(value, key))] = false
 		}
 	}
-	return struct{}{}, nil
 }
 
 func (x *collectionCheck) decode(key string, b []byte) (format.Record, *object.Object, error) {
@@ -257,15 +243,13 @@ func (x *collectionCheck) versions(state store.State) {
 // index compares the entries of an index with those that its function returns for the objects,
 // or, if the function is unknown or the record corrupt, with the keys of the objects only.
 func (x *collectionCheck) index(i *indexCheck) {
-	file := func(k, _ []byte) (struct{}, error) {
+	err := x.view.all(x.view.path(format.BucketIndex, []byte(i.Name)), func(k, _ []byte) {
 		value, key, ok := strings.Cut(string(k), "\x00")
-		if !ok {
-			x.problem("", "index %s has a malformed entry %q", i.Name, k)
-			return struct{}{}, nil
-		}
 		corrupt, exists := x.keys[key]
 		_, wanted := i.entries[string(k)]
 		switch {
+		case !ok:
+			x.problem("", "index %s has a malformed entry %q", i.Name, k)
 		case !exists:
 			x.problem(key, "index %s has it under %q, and there is no such object", i.Name, value)
 		case wanted:
@@ -273,13 +257,10 @@ func (x *collectionCheck) index(i *indexCheck) {
 		case i.known && !corrupt:
 			x.problem(key, "index %s has it under %q, where it does not belong", i.Name, value)
 		}
-		return struct{}{}, nil
-	}
-	for _, err := range scan(x.view, x.view.path(format.BucketIndex, []byte(i.Name)), "", "", file) {
-		if err != nil {
-			x.problem("", "index %s: %s", i.Name, reason(err))
-			return
-		}
+	})
+	if err != nil {
+		x.problem("", "index %s: %s", i.Name, reason(err))
+		return
 	}
 	for _, entry := range slices.Sorted(maps.Keys(i.entries)) {
 		if !i.entries[entry] {
@@ -290,4 +271,100 @@ func (x *collectionCheck) index(i *indexCheck) {
 			x.problem(key, "index %s does not have it under %q", i.Name, value)
 		}
 	}
+}
+
+// feedCheck is the check of a collection's history.
+type feedCheck struct {
+	head   history.Head
+	recent map[string]string // resourceVersions that must have an entry, by object key
+
+	entries, bytes int64
+	deletions      map[string]bool // by feed key of a deletion, whether its tombstone was found
+}
+
+// past reports whether rv is past the horizon of a history that is recorded.
+func (f *feedCheck) past(rv string) bool {
+	cmp, ok := object.CompareRV(rv, f.head.RV)
+	return f.head.Recording() && ok && cmp > 0
+}
+
+// feed compares the history with the objects. record has seen all of them before.
+func (x *collectionCheck) feed() {
+	f := x.history
+	if err := x.view.all(x.view.path(format.BucketFeed), x.feedEntry); err != nil {
+		x.problem("", "change feed: %s", reason(err))
+		return
+	}
+	if err := x.view.all(x.view.path(format.BucketTombs), x.tomb); err != nil {
+		x.problem("", "tombstones: %s", reason(err))
+		return
+	}
+	for _, k := range slices.Sorted(maps.Keys(f.deletions)) {
+		if rv, _ := history.RV([]byte(k)); !f.deletions[k] {
+			x.problem("", "the deletion at %s has no tombstone", rv)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(f.recent)) {
+		x.problem(key, "the change feed does not have it at %s", f.recent[key])
+	}
+	if x.corrupt == 0 && (f.entries != f.head.Entries || f.bytes != f.head.Bytes) {
+		x.problem("", "the change feed has %d entries and %d bytes, its head has %d and %d", f.entries, f.bytes, f.head.Entries, f.head.Bytes)
+	}
+}
+
+func (x *collectionCheck) feedEntry(k, b []byte) {
+	f := x.history
+	f.entries++
+	f.bytes += format.FeedBytes(k, b, nil)
+	rv, e, err := format.DecodeFeedEntry(k, b)
+	if err != nil {
+		x.problem("", "change feed: entry %x is corrupt", k)
+		return
+	}
+	if e.Gap {
+		return
+	}
+	if !slices.IsSortedFunc(append(e.Rows, store.AttributesRow{RV: rv}), func(a, b store.AttributesRow) int { return compareRV(a.RV, b.RV) }) {
+		x.problem(e.Key, "the change feed has attributes at %s that are not in order", rv)
+	}
+	corrupt, exists := x.keys[e.Key]
+	switch {
+	case e.Deleted:
+		f.deletions[string(k)] = false
+	case !f.past(rv): // waits to be trimmed
+	case corrupt:
+		delete(f.recent, e.Key)
+	case !exists || f.recent[e.Key] == "" || compareRV(f.recent[e.Key], rv) != 0:
+		x.problem(e.Key, "the change feed has it at %s, where it is not", rv)
+	default:
+		delete(f.recent, e.Key)
+	}
+}
+
+func (x *collectionCheck) tomb(k, b []byte) {
+	f := x.history
+	f.bytes += format.FeedBytes(k, b, nil)
+	rv, _ := history.RV(k)
+	if _, ok := f.deletions[string(k)]; !ok {
+		x.problem("", "the tombstone at %s belongs to no deletion", rv)
+		return
+	}
+	f.deletions[string(k)] = true
+	_, e, err := format.DecodeFeedEntry(k, x.view.lookup(x.view.path(format.BucketFeed), k))
+	if err != nil {
+		return // feedEntry has reported it
+	}
+	r, err := format.DecodeRecord([]byte(e.Key), b)
+	if err == nil {
+		_, err = x.view.decode(e.Key, r)
+	}
+	if err != nil {
+		x.problem(e.Key, "its tombstone at %s: %s", rv, reason(err))
+	}
+}
+
+// compareRV compares two numbers.
+func compareRV(a, b string) int {
+	cmp, _ := object.CompareRV(a, b)
+	return cmp
 }

@@ -88,7 +88,7 @@ func (c *collection) loadAsIs(db locked) (ok bool) {
 	defer v.Close()
 	err = v.read(func() error {
 		gen := v.bucket(v.path())
-		complete, err := decodeIndexes(c.id, gen.Get(format.KeyIndexes))
+		complete, err := decodeValue[definitions](c.db.path, c.id, format.KeyIndexes, gen.Get(format.KeyIndexes))
 		if err != nil || v.info != c.want || !maps.Equal(complete, definitionsOf(c.indexes)) ||
 			gen.Get(format.KeyBuilding) != nil || gen.Bucket(format.BucketDropped) != nil {
 			return err
@@ -129,13 +129,13 @@ func (c *collection) load(tx *boltfile.Tx) (work bool, err error) {
 		if err := createGeneration(b, c.id, 1, definitionsOf(c.indexes), building{}); err != nil {
 			return false, err
 		}
-		return false, errors.Join(putJSON(b, c.id, format.KeyInfo, c.info), putJSON(b, c.id, format.KeyState, c.state), putNumber(b, c.id, format.KeyGen, uint64(1)))
+		return false, errors.Join(putJSON(b, c.id, format.KeyInfo, c.info), putJSON(b, c.id, format.KeyState, c.state), b.Put(format.KeyGen, format.EncodeNumber(c.id, format.KeyGen, 1)))
 	}
-	stored, err := decodeInfo(c.db.path, c.id, b.Get(format.KeyInfo))
+	stored, err := decodeValue[store.Info](c.db.path, c.id, format.KeyInfo, b.Get(format.KeyInfo))
 	if err != nil {
 		return false, err
 	}
-	if c.state, err = decodeState(c.db.path, c.id, b.Get(format.KeyState)); err != nil {
+	if c.state, err = decodeValue[store.State](c.db.path, c.id, format.KeyState, b.Get(format.KeyState)); err != nil {
 		return false, err
 	}
 	current, err := readGen(c.db.path, c.id, b)
@@ -155,7 +155,7 @@ func (c *collection) load(tx *boltfile.Tx) (work bool, err error) {
 		// The objects are of an interrupted first list under another scope.
 		c.state = store.State{}
 		if err := errors.Join(
-			b.DeleteBucket(format.GenName(current)), createGeneration(b, c.id, current+1, definitionsOf(c.indexes), building{}), putNumber(b, c.id, format.KeyGen, current+1),
+			b.DeleteBucket(format.GenName(current)), createGeneration(b, c.id, current+1, definitionsOf(c.indexes), building{}), b.Put(format.KeyGen, format.EncodeNumber(c.id, format.KeyGen, current+1)),
 			putJSON(b, c.id, format.KeyInfo, c.want), putJSON(b, c.id, format.KeyState, c.state),
 		); err != nil {
 			return false, err
@@ -192,7 +192,7 @@ func (c *collection) View() (store.View, error) { return c.db.View(c.id) }
 
 // bucket returns the collection's bucket in tx.
 func (c *collection) bucket(tx *boltfile.Tx) (*boltfile.Bucket, error) {
-	b := tx.Bucket(format.BucketCollections).Bucket([]byte(c.id))
+	b := tx.At(format.CollectionPath(c.id))
 	if b == nil {
 		return nil, store.ErrNoCollection
 	}
@@ -215,31 +215,25 @@ func (c *collection) current(tx *boltfile.Tx) (b, gen *boltfile.Bucket, n uint64
 
 // dropLeftovers deletes the generations that a crash left unfinished.
 func (db *DB) dropLeftovers() error {
-	var left [][2]string
-	err := db.view(func(tx *boltfile.Tx) error {
-		all := tx.Bucket(format.BucketCollections)
-		return all.ForEachBucket(func(id []byte) error {
-			b := all.Bucket(id)
-			n, err := readGen(db.path, string(id), b)
-			if err != nil {
-				return nil //nolint:nilerr // the current generation is unknown: Open of the collection returns the error
+	left := map[string][][]byte{} // by collection
+	err := db.handle.View(func(tx *boltfile.Tx) error {
+		return eachCollection(tx, func(id string, b *boltfile.Bucket) error {
+			names, err := leftovers(db.path, id, b)
+			if len(names) > 0 {
+				left[id] = names
 			}
-			current := string(format.GenName(n))
-			return b.ForEachBucket(func(name []byte) error {
-				if string(name) != current {
-					left = append(left, [2]string{string(id), string(name)})
-				}
-				return nil
-			})
+			return err
 		})
 	})
 	if err != nil || len(left) == 0 {
 		return err
 	}
 	return db.hidden(func(tx *boltfile.Tx) error {
-		for _, l := range left {
-			if err := tx.Bucket(format.BucketCollections).Bucket([]byte(l[0])).DeleteBucket([]byte(l[1])); err != nil {
-				return err
+		for id, names := range left {
+			for _, name := range names {
+				if err := tx.At(format.CollectionPath(id)).DeleteBucket(name); err != nil {
+					return err
+				}
 			}
 		}
 		return nil
@@ -269,32 +263,4 @@ func createGeneration(b *boltfile.Bucket, id string, n uint64, complete definiti
 		}
 	}
 	return errors.Join(putJSON(gen, id, format.KeyIndexes, complete), putBuilding(gen, id, build))
-}
-
-// readGen returns the number of the generation that readers see.
-func readGen(path, id string, b *boltfile.Bucket) (uint64, error) {
-	n, err := format.DecodeNumber[uint64](id, format.KeyGen, b.Get(format.KeyGen))
-	if err != nil {
-		return 0, corruptValue(path, id, format.KeyGen, err)
-	}
-	return n, nil
-}
-
-func decodeInfo(path, id string, raw []byte) (store.Info, error) {
-	var info store.Info
-	if err := format.DecodeJSON(id, format.KeyInfo, raw, &info); err != nil {
-		return info, corruptValue(path, id, format.KeyInfo, err)
-	}
-	if info.ID != id {
-		return info, &store.CorruptionError{Path: path, Collection: id, Reason: fmt.Sprintf("info is that of %q", info.ID)}
-	}
-	return info, nil
-}
-
-func decodeState(path, id string, raw []byte) (store.State, error) {
-	var s store.State
-	if err := format.DecodeJSON(id, format.KeyState, raw, &s); err != nil {
-		return s, corruptValue(path, id, format.KeyState, err)
-	}
-	return s, nil
 }

@@ -1,14 +1,45 @@
 package bolt
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
 
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
+	"github.com/snapcache/snapcache/store/bolt/internal/format"
+	"github.com/snapcache/snapcache/store/bolt/internal/writeback"
+)
+
+// These constants decide when a database compacts itself. A compaction costs flash writes: it
+// writes all pages in use once. It gains disk space, which matters only if there is much of it.
+const (
+	// compactMinFree is how many bytes must be free in the file.
+	compactMinFree = 16 << 20
+
+	// compactFreeFactor is how many bytes must be free for each byte in use. A relist that fills a
+	// new generation leaves as much free as is in use, and the next relist uses that again.
+	compactFreeFactor = 2
+
+	// compactEvery is the least time between two compactions.
+	compactEvery = 24 * time.Hour
+
+	// compactRetry is the pause after a compaction that failed.
+	compactRetry = time.Hour
+
+	// rekeyRetry is the pause after a rewrite under another key that failed, because a list changed the
+	// buckets meanwhile or the disk was full.
+	rekeyRetry = 30 * time.Second
+
+	// compactSpare is how many bytes of disk a compaction leaves free for concurrent writes.
+	compactSpare = 16 << 20
 )
 
 // compactSuffix is appended to the database's path for the new file until the rename.
@@ -17,6 +48,301 @@ const compactSuffix = ".compact"
 // ErrNoRoom means that there is not enough free disk for the second file that a compaction or a
 // backup writes.
 var ErrNoRoom = errors.New("not enough free disk for a copy")
+
+// ErrBusy is the error of a compaction that ended because the buckets of the file changed
+// meanwhile, for example by a list. It may be tried again.
+var ErrBusy = errors.New("the buckets of the file are being changed")
+
+// Compact rewrites the file of an open database without its free space, and returns the file's
+// size in bytes before and after. If the new file is not smaller, the old one stays, unless the
+// file is to be encrypted with another key or sanitized.
+//
+// The buckets are copied to a file beside the old one, under path + ".compact", while readers
+// and writers go on: changes stay in memtable and journal, and folds wait. If a transaction
+// changes the buckets meanwhile, the compaction ends with ErrBusy. Then, while writers wait,
+// the journal is copied, the new file is synced, and a rename puts it in the place of the old
+// one. A crash at any moment leaves one complete file under the name, with all that was
+// flushed; the next opening removes the other.
+//
+// Open views keep reading the old file, whose space is free when the last of them is closed. On
+// an error, such as ErrNoRoom, the old file stays in use unchanged. There is one exception: if
+// the sync of the directory after the rename fails, Compact returns that error although the new
+// file is in use; nothing is durable then until a retry of the sync succeeds.
+func (db *DB) Compact(ctx context.Context) (before, after int64, err error) {
+	if db.opts.ReadOnly {
+		return 0, 0, errors.New("compact: the database is open for reading only")
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(db.ctx, cancel)()
+	start := db.opts.Clock.Now()
+	c := &compaction{db: db}
+	before, after, err = c.run(ctx)
+	if c.renamed {
+		db.compactor.count.Add(1)
+		db.compactor.took.Add(int64(db.opts.Clock.Since(start)))
+		db.compactor.saved.Add(before - after)
+	}
+	if err != nil {
+		if db.ctx.Err() != nil {
+			err = store.ErrClosed
+		}
+		return before, after, fmt.Errorf("compact %s: %w", db.path, err)
+	}
+	return before, after, nil
+}
+
+// compactor decides when a database compacts itself, and counts compactions.
+type compactor struct {
+	running   bool      // guarded by the write lock: folds and builds wait meanwhile
+	notBefore time.Time // guarded by the write lock
+
+	count atomic.Int64
+	took  atomic.Int64 // nanoseconds
+	saved atomic.Int64 // bytes by which the file became smaller
+}
+
+// due reports whether a compaction is worth its writes and the previous one is long enough ago.
+// size is the file's, free its unused bytes. minFree is compactMinFree, except in tests.
+func (c *compactor) due(now time.Time, size, free, minFree int64) bool {
+	return !c.running && !now.Before(c.notBefore) && free >= minFree && free >= compactFreeFactor*(size-free)
+}
+
+// compaction is one rewrite of an open database.
+type compaction struct {
+	db         *DB
+	old        *boltfile.File // the current one, as nothing else swaps it meanwhile
+	src        *boltfile.Tx   // of old
+	epoch      uint64         // of old, when src began
+	uncertainN int            // the committer's count of uncertain commits, when src began
+	dst        *boltfile.File
+	path       string // of the file itself, if the database's is a link
+	renamed    bool
+}
+
+func (c *compaction) run(ctx context.Context) (before, after int64, err error) {
+	db := c.db
+	if c.path, err = filepath.EvalSymlinks(db.path); err != nil {
+		return 0, 0, err
+	}
+	defer c.end()
+	if err := c.begin(); err != nil {
+		return 0, 0, err
+	}
+	before, free, err := db.sizes()
+	if err != nil {
+		return before, before, err
+	}
+	if err := checkFreeSpace(filepath.Dir(c.path), before-free+boltfile.AllocBytes+compactSpare, db.opts.hooks.freeDisk); err != nil {
+		return before, before, err
+	}
+	tmp := c.path + compactSuffix
+	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return before, before, err
+	}
+	if c.dst, err = c.old.OpenSuccessor(tmp, db.opts.Keys, db.opts.file()); err != nil {
+		return before, before, errors.Join(err, os.RemoveAll(tmp))
+	}
+	if err = db.opts.hooks.compactStep("begun"); err == nil {
+		err = c.copy(ctx, tmp)
+	}
+	if err == nil {
+		err = db.opts.hooks.compactStep("copied")
+	}
+	if err == nil {
+		after, err = c.finish(tmp, before)
+	}
+	if !c.renamed {
+		return before, before, errors.Join(err, c.dst.Close(), os.Remove(tmp))
+	}
+	return before, after, err
+}
+
+// begin begins a read transaction on the current file and makes folds, builds and Close wait. It takes
+// the write lock.
+func (c *compaction) begin() error {
+	db := c.db.lock()
+	defer db.unlock()
+	if db.ctx.Err() != nil {
+		return store.ErrClosed
+	}
+	if db.compactor.running {
+		return ErrBusy
+	}
+	src, err := db.handle.Begin()
+	if err != nil {
+		return err
+	}
+	c.src, c.old, c.uncertainN = src, src.File(), db.committer.UncertainCommits()
+	db.compactor.running = true
+	db.active.Add(1)
+	return src.Read(func() error { c.epoch = boltfile.Epoch(src); return nil })
+}
+
+// end undoes begin and wakes the builds. It takes the write lock.
+func (c *compaction) end() {
+	if c.src == nil {
+		return
+	}
+	c.src.Rollback()
+	db := c.db.lock()
+	defer db.unlock()
+	db.compactor.running = false
+	db.indexer.wake()
+	db.active.Done()
+}
+
+// copy copies all but the journal to the new file, and compares the two.
+func (c *compaction) copy(ctx context.Context, tmp string) error {
+	like, err := c.old.Stat()
+	if err != nil {
+		return err
+	}
+	if err := boltfile.ChownLike(tmp, like); err != nil {
+		return fmt.Errorf("give the new file to the owner of the old one: %w", err)
+	}
+	skip := func(path [][]byte, name []byte) bool { return path == nil && bytes.Equal(name, format.BucketJournal) }
+	if err := boltfile.CopyBuckets(ctx, c.dst, c.src, boltfile.CopyOptions{Skip: skip}); err != nil {
+		return err
+	}
+	err = c.dst.View(func(tx *boltfile.Tx) error { return boltfile.Compare(ctx, c.src, tx, skip) })
+	c.src.Rollback() // an open read transaction makes the old file grow with each flush
+	return err
+}
+
+// finish copies the journal and puts the new file in the old one's place, under the write lock.
+// It returns ErrBusy if the buckets have changed or a commit became uncertain since begin.
+func (c *compaction) finish(tmp string, before int64) (after int64, err error) {
+	db := c.db.lock()
+	defer db.unlock()
+	var epoch uint64
+	switch err := db.handle.View(func(tx *boltfile.Tx) error { epoch = boltfile.Epoch(tx); return nil }); {
+	case err != nil:
+		return before, err
+	case epoch != c.epoch, db.committer.UncertainCommits() != c.uncertainN:
+		return before, ErrBusy
+	}
+	if err := c.stillNamed(); err != nil {
+		return before, err
+	}
+	scrubs := false
+	err = c.old.View(func(src *boltfile.Tx) error {
+		scrubs = sanitizeDue(src)
+		return c.dst.Update(func(dst *boltfile.Tx) error {
+			return errors.Join(writeback.CopyJournal(dst, src), dst.Bucket(format.BucketMeta).Delete(format.KeySanitize), boltfile.Stamp(dst, false))
+		})
+	})
+	if err = errors.Join(err, c.dst.Sync()); err != nil {
+		return before, err
+	}
+	info, err := c.dst.Stat()
+	if err != nil {
+		return before, err
+	}
+	if after = info.Size(); after >= before && c.dst.SameKey(c.old) && !scrubs && !db.opts.hooks.compactAnyway {
+		return before, nil
+	}
+	if err := db.opts.hooks.compactStep("synced"); err != nil {
+		return before, err
+	}
+	if err := os.Rename(tmp, c.path); err != nil {
+		return before, err
+	}
+	c.renamed = true
+	db.committer.Swap(c.dst)
+	if err := db.opts.hooks.compactStep("named"); err != nil {
+		return after, err
+	}
+	if err := db.committer.ResyncMeta(); err != nil {
+		db.log.NoteFlush(err)
+		return after, err
+	}
+	return after, nil
+}
+
+// stillNamed returns an error unless the database's path is still the name of the open file.
+func (c *compaction) stillNamed() error {
+	opened, err := c.old.Stat()
+	if err != nil {
+		return err
+	}
+	if named, err := os.Stat(c.path); err != nil || !os.SameFile(named, opened) {
+		return errors.Join(errors.New("the file has lost its name to another"), err)
+	}
+	return nil
+}
+
+// sizes returns the file's size and its free bytes, as of the newest commit.
+func (db *DB) sizes() (size, free int64, err error) {
+	info, err := os.Stat(db.path)
+	if err != nil {
+		return 0, 0, err
+	}
+	return info.Size(), db.handle.Stats(db.opts.Keys).FreeBytes, nil
+}
+
+// compactIfDue starts a compaction in the background if it is due. The log calls it after a fold.
+func (db locked) compactIfDue() {
+	if db.opts.hooks.byHand || db.indexer.busy() {
+		return
+	}
+	now := db.opts.Clock.Now()
+	size, free, err := db.sizes()
+	if err != nil || !db.compactor.due(now, size, free, db.opts.hooks.compactMinFree) {
+		return
+	}
+	db.compactor.notBefore = now.Add(compactEvery)
+	db.start(db.compactInBackground)
+}
+
+func (db *DB) compactInBackground(ctx context.Context) {
+	start := db.opts.Clock.Now()
+	before, after, err := db.Compact(ctx)
+	switch {
+	case err == nil:
+		db.opts.Logger.Info("database compacted", "before_bytes", before, "after_bytes", after,
+			"took", db.opts.Clock.Since(start).Round(time.Millisecond))
+	case ctx.Err() == nil:
+		db.opts.Logger.Warn("the database could not be compacted; it stays in use as it is", "error", err)
+		l := db.lock()
+		defer l.unlock()
+		l.compactor.notBefore = db.opts.Clock.Now().Add(compactRetry)
+	}
+}
+
+// rekeyDue reports whether the current file is not encrypted with the key of the options.
+func (db *DB) rekeyDue() bool { return db.handle.Stats(db.opts.Keys).NeedsRekey }
+
+// rekeyIfDue starts to rewrite the file in the background, at most once for an open database.
+func (db locked) rekeyIfDue() {
+	if db.rekeying || db.opts.ReadOnly || db.opts.hooks.byHand || !db.rekeyDue() {
+		return
+	}
+	db.rekeying = true
+	db.start(db.rekey)
+}
+
+// rekey compacts until the file is encrypted with the key of the options. A compaction writes
+// a new file, which replaces the old one by a rename: no file ever has two keys.
+func (db *DB) rekey(ctx context.Context) {
+	failing := false
+	for db.rekeyDue() {
+		start := db.opts.Clock.Now()
+		_, _, err := db.Compact(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil && !db.rekeyDue():
+			db.opts.Logger.Info("the database was rewritten under the key that the configuration names", "encryption_key", db.Stats().EncryptionKey,
+				"took", db.opts.Clock.Since(start).Round(time.Millisecond))
+			return
+		case err != nil && !errors.Is(err, ErrBusy) && !failing:
+			failing = true
+			db.opts.Logger.Error("the database can't be rewritten under the key that the configuration names; it stays in use as it is until a retry succeeds", "error", err)
+		}
+		db.wait(ctx, rekeyRetry, nil)
+	}
+}
 
 // Compact rewrites the database at path without its free space, encrypted with the primary key
 // of the options, and returns the file's size in bytes before and after. The content stays the
@@ -42,8 +368,7 @@ func Compact(path string, opts Options) (before, after int64, err error) {
 	defer func() { err = errors.Join(err, db.handle.Close()) }()
 	before, after, err = db.Compact(context.Background())
 	if err == nil && db.compactor.count.Load() > 0 {
-		db.committer.MarkClosing()
-		err = errors.Join(db.committer.MarkCleanShutdown(), db.committer.ResyncMeta())
+		err = db.committer.Close(func() error { return nil })
 	}
 	return before, after, err
 }

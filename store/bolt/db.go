@@ -1,6 +1,8 @@
 package bolt
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -86,20 +88,24 @@ type Options struct {
 	// Logger logs the work of the database in the background; nil discards it.
 	Logger *slog.Logger
 
-	hooks *hooks // nil in production
+	hooks hooks // zero in production
 }
 
-// setDefaults sets the options that [DB.Adjust] can change and that are 0.
+// setDefaults sets the options that are zero.
 func (opts *Options) setDefaults() {
-	if opts.FlushInterval == 0 {
-		opts.FlushInterval = DefaultFlushInterval
+	opts.MaxBytes = cmp.Or(opts.MaxBytes, DefaultMaxBytes)
+	opts.FlushInterval = cmp.Or(opts.FlushInterval, DefaultFlushInterval)
+	opts.ViewLimit = cmp.Or(opts.ViewLimit, DefaultViewLimit)
+	opts.HistoryRetention = cmp.Or(opts.HistoryRetention, store.DefaultHistoryRetention)
+	opts.HistoryBytes = cmp.Or(opts.HistoryBytes, store.DefaultHistoryBytes)
+	opts.ReplaceBudget = cmp.Or(opts.ReplaceBudget, 2<<20)
+	if opts.Clock == nil {
+		opts.Clock = clock.RealClock{}
 	}
-	if opts.HistoryRetention == 0 {
-		opts.HistoryRetention = store.DefaultHistoryRetention
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	if opts.HistoryBytes == 0 {
-		opts.HistoryBytes = store.DefaultHistoryBytes
-	}
+	opts.hooks.setDefaults()
 }
 
 // DB is an open database. See [store.DB].
@@ -107,7 +113,6 @@ type DB struct {
 	path   string
 	opts   Options
 	codecs *format.Codecs
-	hooks  hooks
 	handle *boltfile.Handle
 
 	indexes sync.Map // collection ID → []store.Index that it was last opened with
@@ -122,7 +127,9 @@ type DB struct {
 	compactor   compactor
 	rekeying    bool // the file is, or was, rewritten under the key of the options
 
-	background *background
+	ctx    context.Context //nolint:containedctx // of the work in the background, which no call has; ends with the database
+	cancel context.CancelFunc
+	active sync.WaitGroup // work in the background; Add only with the write lock held, while ctx has not ended
 }
 
 var _ store.DB = (*DB)(nil)
@@ -135,25 +142,9 @@ func Open(path string, opts Options) (*DB, error) { return open(path, opts, nil)
 // open is Open with a hook: it calls look, unless it is nil, before it follows references in the
 // file. If look fails, open returns that error.
 func open(path string, opts Options, look func(*boltfile.File) error) (*DB, error) {
-	if opts.MaxBytes == 0 {
-		opts.MaxBytes = DefaultMaxBytes
-	}
-	if opts.ReplaceBudget == 0 {
-		opts.ReplaceBudget = 2 << 20
-	}
 	opts.setDefaults()
-	if opts.ViewLimit == 0 {
-		opts.ViewLimit = DefaultViewLimit
-	}
-	if opts.Clock == nil {
-		opts.Clock = clock.RealClock{}
-	}
-	if opts.Logger == nil {
-		opts.Logger = slog.New(slog.DiscardHandler)
-	}
-	hooks := opts.hooks.withDefaults()
 	if !opts.ReadOnly {
-		if err := boltfile.RefuseNetwork(path, hooks.networkFS); err != nil {
+		if err := boltfile.RefuseNetwork(path, opts.hooks.networkFS); err != nil {
 			return nil, err
 		}
 	}
@@ -174,9 +165,6 @@ func open(path string, opts Options, look func(*boltfile.File) error) (*DB, erro
 	case info.Size() == 0:
 		return nil, fmt.Errorf("%s: %w: the file is empty", path, store.ErrForeign)
 	}
-	if err := boltfile.CheckNotTruncated(path); err != nil {
-		return nil, err
-	}
 	f, err := boltfile.Open(path, opts.file())
 	if err != nil {
 		return nil, err
@@ -185,31 +173,27 @@ func open(path string, opts Options, look func(*boltfile.File) error) (*DB, erro
 		err = look(f)
 	}
 	if err == nil {
-		err = f.CheckMeta()
-	}
-	if err == nil {
 		err = f.Unlock(opts.Keys)
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	db := &DB{
-		path: path, opts: opts, hooks: hooks, codecs: format.NewCodecs(), handle: boltfile.NewHandle(f, opts.Logger),
+		path: path, opts: opts, codecs: format.NewCodecs(), handle: boltfile.NewHandle(f, opts.Logger),
 		writerViews: map[string]*view{}, trimmedAt: opts.Clock.Now(),
-		indexer: indexer{builds: map[string]*build{}, spilling: map[string]bool{}}, background: newBackground(),
+		indexer: indexer{builds: map[string]*build{}, spilling: map[string]bool{}},
 	}
+	db.ctx, db.cancel = context.WithCancel(context.Background())
 	writer := locked{db} // the committer and the log call back with the lock held
-	db.committer = boltfile.NewCommitter(boltfile.CommitterOptions{
+	db.committer = &boltfile.Committer{
 		Path: path, Handle: db.handle, Clock: opts.Clock, ViewLimit: opts.ViewLimit,
 		BeforeCommit: writer.closeViews, AfterUncertain: func(err error) { db.log.NoteFlush(err) },
-	})
+	}
 	db.log = writeback.New(writeback.Options{
 		Path: path, Handle: db.handle, Committer: db.committer, Codecs: db.codecs, Clock: opts.Clock, Logger: opts.Logger,
-		Interval: opts.FlushInterval, SliceBytes: hooks.sliceBytes, OnTime: db.flushOnTime,
-		Hooks: writeback.Hooks{
-			BeforeFlush: writer.trimIfDue, BeforeFold: writer.trimHistories, MayFold: func() bool { return !db.compactor.running },
-			AfterFold: writer.compactIfDue, FoldStep: hooks.foldStep,
-		},
+		Interval: opts.FlushInterval, SliceBytes: opts.hooks.sliceBytes, OnTime: db.flushOnTime,
+		BeforeFlush: writer.trimIfDue, BeforeFold: writer.trimHistories, MayFold: func() bool { return !db.compactor.running },
+		AfterFold: writer.compactIfDue, FoldStep: opts.hooks.foldStep,
 	})
 	if err := db.begin(); err != nil {
 		return nil, errors.Join(err, db.handle.Close())
@@ -240,15 +224,11 @@ func (db *DB) begin() error {
 // Collections returns the stored collections, ordered by ID.
 func (db *DB) Collections() ([]store.Info, error) {
 	var infos []store.Info
-	err := db.view(func(tx *boltfile.Tx) error {
-		all := tx.Bucket(format.BucketCollections)
-		return all.ForEachBucket(func(id []byte) error {
-			info, err := decodeInfo(db.path, string(id), all.Bucket(id).Get(format.KeyInfo))
-			if err != nil {
-				return err
-			}
+	err := db.handle.View(func(tx *boltfile.Tx) error {
+		return eachCollection(tx, func(id string, b *boltfile.Bucket) error {
+			info, err := decodeValue[store.Info](db.path, id, format.KeyInfo, b.Get(format.KeyInfo))
 			infos = append(infos, info)
-			return nil
+			return err
 		})
 	})
 	return infos, err
@@ -286,7 +266,7 @@ func (db *DB) SetOrigin(origin string) error {
 // Origin returns the snapshot that the content of the file was restored from, which may be another
 // machine's; empty for none. The origin never changes while the file exists.
 func (db *DB) Origin() (origin string, err error) {
-	err = db.view(func(tx *boltfile.Tx) error {
+	err = db.handle.View(func(tx *boltfile.Tx) error {
 		origin = string(tx.Bucket(format.BucketMeta).Get(format.KeyOrigin))
 		return nil
 	})
@@ -357,8 +337,11 @@ func (db *DB) JournalCorruption() error { return db.log.JournalCorruption() }
 // Close makes everything durable, waits for open views and closes the file. The file is closed
 // even if Close returns an error. Closing again does nothing.
 func (db *DB) Close() error {
-	db.background.stop()
 	l := db.lock()
+	db.cancel() // nothing starts in the background from now on
+	l.unlock()
+	db.active.Wait()
+	l = db.lock()
 	defer l.unlock()
 	if db.handle.Closed() {
 		return nil
@@ -366,11 +349,83 @@ func (db *DB) Close() error {
 	l.closeViews()
 	var err error
 	if !db.opts.ReadOnly {
-		db.committer.MarkClosing()
-		err = db.log.Close()
-		err = errors.Join(err, db.committer.MarkCleanShutdown(), db.committer.ResyncMeta())
+		err = db.committer.Close(db.log.Close)
 	}
 	return errors.Join(err, db.handle.Close())
+}
+
+// locked is a database whose write lock is held. A function that needs the lock is a method of
+// locked, or has a parameter of this type.
+type locked struct{ *DB }
+
+func (db *DB) lock() locked {
+	db.write.Lock()
+	return locked{db}
+}
+
+func (db locked) unlock() { db.write.Unlock() }
+
+// update commits a transaction that changes the buckets that readers see. A fold comes first,
+// so that the memtable never hides the change.
+func (db locked) update(fn func(*boltfile.Tx) error) error {
+	if db.handle.Closed() {
+		return store.ErrClosed
+	}
+	return db.log.Update(fn)
+}
+
+// baseView returns a view of the newest state, which is valid until something is put into the
+// memtable. It takes no snapshot of the memtable: a snapshot would make the next change copy the
+// nodes on its way to each cell.
+func (db locked) baseView(id string) (*view, error) {
+	return db.viewUnder(id, db.log.Live, (*view).load)
+}
+
+// writerView returns a baseView that stays open for the next batch of its collection:
+// beginning a transaction costs a third as much as a small batch. closeViews closes the view
+// before a commit, a swap and the close of the file, so it keeps no page from being used
+// again. The caller does not close it, and sets its state after a batch; all else in a view
+// changes only with a commit.
+func (db locked) writerView(id string) (*view, error) {
+	if v := db.writerViews[id]; v != nil {
+		return v, nil
+	}
+	v, err := db.baseView(id)
+	if err == nil {
+		db.writerViews[id] = v
+	}
+	return v, err
+}
+
+// closeViews closes the writer's views. The caller calls it before any change of the file.
+func (db locked) closeViews() {
+	for _, v := range db.writerViews {
+		v.Close()
+	}
+	clear(db.writerViews)
+}
+
+// start runs fn in a goroutine that Close waits for, unless Close has begun. fn must return soon after
+// ctx ends.
+func (db locked) start(fn func(ctx context.Context)) {
+	if db.ctx.Err() == nil {
+		db.active.Go(func() { fn(db.ctx) })
+	}
+}
+
+// wait blocks until ctx ends, wake has a value or, unless it is 0, atMost has passed.
+func (db *DB) wait(ctx context.Context, atMost time.Duration, wake <-chan struct{}) {
+	var over <-chan time.Time
+	if atMost > 0 {
+		timer := db.opts.Clock.NewTimer(atMost)
+		defer timer.Stop()
+		over = timer.C()
+	}
+	select {
+	case <-ctx.Done():
+	case <-wake:
+	case <-over:
+	}
 }
 
 // update is locked.update.
@@ -391,17 +446,7 @@ func (db *DB) hidden(fn func(*boltfile.Tx) error) error {
 	return l.log.Hidden(fn)
 }
 
-// view runs fn in a read transaction on the file, without the memtable.
-func (db *DB) view(fn func(*boltfile.Tx) error) error { return db.handle.View(fn) }
-
-// resyncMeta takes the write lock and makes all commits durable.
-func (db *DB) resyncMeta() error {
-	l := db.lock()
-	defer l.unlock()
-	return db.committer.ResyncMeta()
-}
-
 // file returns the options of the file.
 func (opts Options) file() boltfile.Options {
-	return boltfile.Options{MaxBytes: opts.MaxBytes, ReadOnly: opts.ReadOnly, MaxMapBytes: opts.hooks.withDefaults().maxMapBytes}
+	return boltfile.Options{MaxBytes: opts.MaxBytes, ReadOnly: opts.ReadOnly, MaxMapBytes: opts.hooks.maxMapBytes}
 }

@@ -14,12 +14,7 @@ import (
 
 // hooked returns opts with hooks that set changed.
 func hooked(opts Options, set func(*hooks)) Options {
-	h := hooks{}
-	if opts.hooks != nil {
-		h = *opts.hooks
-	}
-	set(&h)
-	opts.hooks = &h
+	set(&opts.hooks)
 	return opts
 }
 
@@ -85,7 +80,7 @@ func CompactAnyway(opts Options) Options {
 
 // CompactSteps returns options under which a compaction calls a function at each step.
 func CompactSteps(opts Options, at func(step string) error) Options {
-	return hooked(opts, func(h *hooks) { h.compactStep = func(s compactStep) error { return at(string(s)) } })
+	return hooked(opts, func(h *hooks) { h.compactStep = at })
 }
 
 // InSlices returns options under which one transaction of a fold writes about so many bytes,
@@ -95,7 +90,7 @@ func InSlices(opts Options, bytes int, between func() error) Options {
 }
 
 // WaitForBackground blocks until nothing runs in the background.
-func (db *DB) WaitForBackground() { db.background.active.Wait() }
+func (db *DB) WaitForBackground() { db.active.Wait() }
 
 // BuildStep does one step of each build and reports whether any has more to do.
 func (db *DB) BuildStep() (more bool, err error) {

@@ -56,12 +56,7 @@ func (t feedTable) putTombstone(rv string, rec []byte) (int64, error) {
 }
 
 func (v *view) decodeHead(raw []byte) (history.Head, error) {
-	return decodeOnce(v, format.KeyHistory, raw, func(path, id string, raw []byte) (head history.Head, err error) {
-		if err = format.DecodeJSON(id, format.KeyHistory, raw, &head); err != nil {
-			return head, corruptValue(path, id, format.KeyHistory, err)
-		}
-		return head, nil
-	})
+	return decodeOnce[history.Head](v, format.KeyHistory, raw)
 }
 
 // openLog starts to record writes, if the generation has a history. known is the resourceVersion of
@@ -96,33 +91,22 @@ func (g *generation) recordAttributes(head history.Head) {
 // of the previous history, which trim removes later.
 func (g *generation) recounted(cp store.Checkpoint) (history.Head, error) {
 	head := history.Begin(cp.RV, "", nil, cp.Proven())
-	for _, name := range [][]byte{format.BucketFeed, format.BucketTombs} {
-		cur, err := g.view.cursor(g.view.path(name))
-		if err != nil {
-			return head, err
-		}
-		for k, b := cur.Seek(nil); k != nil; k, b = cur.Next(k) {
-			head.Bytes += format.FeedBytes(k, b, nil)
-			if string(name) == string(format.BucketFeed) {
-				head.Entries++
-			}
-		}
+	count := func(k, b []byte) { head.Bytes += format.FeedBytes(k, b, nil) }
+	err := g.view.all(g.view.path(format.BucketTombs), count)
+	if err == nil {
+		err = g.view.all(g.view.path(format.BucketFeed), func(k, b []byte) { count(k, b); head.Entries++ })
 	}
-	return head, nil
+	return head, err
 }
 
 // highestChange returns the highest resourceVersion in the feed, empty for none.
 func (g *generation) highestChange() (rv string, err error) {
-	cur, err := g.view.cursor(g.view.path(format.BucketFeed))
-	if err != nil {
-		return "", err
-	}
-	for k, _ := cur.Seek(nil); k != nil; k, _ = cur.Next(k) {
+	err = g.view.all(g.view.path(format.BucketFeed), func(k, _ []byte) {
 		if at, ok := history.RV(k); ok {
 			rv = at
 		}
-	}
-	return rv, nil
+	})
+	return rv, err
 }
 
 // note adds a write to the changes for the log. stored is the record that the write replaces, nil
@@ -176,16 +160,12 @@ func (g *generation) unreadable(key string, now *history.Version) (*history.Vers
 
 // findEntry returns the resourceVersion of a live object's entry in the feed, empty for none.
 func (g *generation) findEntry(key string) (rv string, err error) {
-	cur, err := g.view.cursor(g.view.path(format.BucketFeed))
-	if err != nil {
-		return "", err
-	}
-	for k, b := cur.Seek(nil); k != nil; k, b = cur.Next(k) {
+	err = g.view.all(g.view.path(format.BucketFeed), func(k, b []byte) {
 		if at, e, err := format.DecodeFeedEntry(k, b); err == nil && !e.Deleted && e.Key == key {
-			return at, nil
+			rv = at
 		}
-	}
-	return "", nil
+	})
+	return rv, err
 }
 
 // closeLog writes the recorded changes, the gap, nil for none, and the head of the history.

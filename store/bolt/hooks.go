@@ -17,31 +17,26 @@ type hooks struct {
 	maxMapBytes    int64 // see boltfile.Options
 
 	foldStep    func() error            // between two slices of a fold
-	compactStep func(compactStep) error // at each step of a compaction
+	compactStep func(step string) error // when the new file of a compaction is "begun", "copied", "synced", "named"
 	freeDisk    func(dir string) (int64, error)
 	networkFS   func(path string) (string, error)
 }
 
-// withDefaults returns h with the values of production for unset fields. In production h is nil.
-func (h *hooks) withDefaults() hooks {
-	var d hooks
-	if h != nil {
-		d = *h
+// setDefaults sets the hooks that are zero to the values of production.
+func (h *hooks) setDefaults() {
+	h.stepRecords = cmp.Or(h.stepRecords, stepRecords)
+	h.compactMinFree = cmp.Or(h.compactMinFree, compactMinFree)
+	h.sliceBytes = cmp.Or(h.sliceBytes, writeback.SliceBytes)
+	if h.foldStep == nil {
+		h.foldStep = func() error { return nil }
 	}
-	d.stepRecords = cmp.Or(d.stepRecords, stepRecords)
-	d.compactMinFree = cmp.Or(d.compactMinFree, compactMinFree)
-	d.sliceBytes = cmp.Or(d.sliceBytes, writeback.SliceBytes)
-	if d.foldStep == nil {
-		d.foldStep = func() error { return nil }
+	if h.compactStep == nil {
+		h.compactStep = func(string) error { return nil }
 	}
-	if d.compactStep == nil {
-		d.compactStep = func(compactStep) error { return nil }
+	if h.freeDisk == nil {
+		h.freeDisk = boltfile.FreeDisk
 	}
-	if d.freeDisk == nil {
-		d.freeDisk = boltfile.FreeDisk
+	if h.networkFS == nil {
+		h.networkFS = boltfile.NetworkFS
 	}
-	if d.networkFS == nil {
-		d.networkFS = boltfile.NetworkFS
-	}
-	return d
 }

@@ -35,15 +35,9 @@ type building struct {
 	After   string      `json:"after,omitempty"` // key of the last object that the build has read
 }
 
-func decodeIndexes(id string, raw []byte) (definitions, error) {
-	d := definitions{}
-	err := format.DecodeJSON(id, format.KeyIndexes, raw, &d)
-	return d, err
-}
-
-func decodeBuilding(id string, raw []byte) (b building, err error) {
+func (db *DB) decodeBuilding(id string, raw []byte) (b building, err error) {
 	if raw != nil {
-		err = format.DecodeJSON(id, format.KeyBuilding, raw, &b)
+		b, err = decodeValue[building](db.path, id, format.KeyBuilding, raw)
 	}
 	return b, err
 }
@@ -51,10 +45,10 @@ func decodeBuilding(id string, raw []byte) (b building, err error) {
 // readIndexes returns the indexes of a generation: those that are complete and those that are
 // being built.
 func (c *collection) readIndexes(gen *boltfile.Bucket) (complete definitions, build building, err error) {
-	if complete, err = decodeIndexes(c.id, gen.Get(format.KeyIndexes)); err != nil {
-		return nil, build, corruptValue(c.db.path, c.id, format.KeyIndexes, err)
+	if complete, err = decodeValue[definitions](c.db.path, c.id, format.KeyIndexes, gen.Get(format.KeyIndexes)); err != nil {
+		return nil, build, err
 	}
-	if build, err = decodeBuilding(c.id, gen.Get(format.KeyBuilding)); err != nil {
+	if build, err = c.db.decodeBuilding(c.id, gen.Get(format.KeyBuilding)); err != nil {
 		// Only the position of the build is lost: it starts again from the first object.
 		build = building{Indexes: definitions{}}
 		for _, x := range c.indexes {
@@ -81,11 +75,11 @@ func (c *collection) syncIndexes(gen *boltfile.Bucket) (work bool, err error) {
 	if root == nil || objects == nil {
 		return false, c.damage("a bucket is missing")
 	}
-	hadComplete, err := decodeIndexes(c.id, gen.Get(format.KeyIndexes))
+	hadComplete, err := decodeValue[definitions](c.db.path, c.id, format.KeyIndexes, gen.Get(format.KeyIndexes))
 	if err != nil {
-		return false, corruptValue(c.db.path, c.id, format.KeyIndexes, err)
+		return false, err
 	}
-	had, damage := decodeBuilding(c.id, gen.Get(format.KeyBuilding))
+	had, damage := c.db.decodeBuilding(c.id, gen.Get(format.KeyBuilding))
 	if damage != nil {
 		had = building{} // their definitions are lost: drop them
 	}

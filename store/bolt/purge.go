@@ -15,7 +15,7 @@ func (db *DB) Purge(id string) error { return db.drop(id, true) }
 
 // SanitizeDue reports whether a collection was purged and the file was not rewritten since.
 func (db *DB) SanitizeDue() (due bool, err error) {
-	err = db.view(func(tx *boltfile.Tx) error { due = sanitizeDue(tx); return nil })
+	err = db.handle.View(func(tx *boltfile.Tx) error { due = sanitizeDue(tx); return nil })
 	return due, err
 }
 
@@ -41,23 +41,23 @@ func (db *DB) Sanitize(ctx context.Context) error {
 // resource, so that the count continues after a restart. 0 removes the value.
 func (db *DB) SetForbiddenFor(id string, d time.Duration) error {
 	return db.hidden(func(tx *boltfile.Tx) error {
-		b := tx.Bucket(format.BucketCollections).Bucket([]byte(id))
+		b := tx.At(format.CollectionPath(id))
 		switch {
 		case b == nil:
 			return nil
 		case d == 0:
 			return b.Delete(format.KeyForbiddenFor)
 		}
-		return putNumber(b, id, format.KeyForbiddenFor, uint64(d))
+		return b.Put(format.KeyForbiddenFor, format.EncodeNumber(id, format.KeyForbiddenFor, uint64(d)))
 	})
 }
 
 // ForbiddenFor returns the duration that SetForbiddenFor stored, 0 if there is none or it can't
 // be decoded.
 func (db *DB) ForbiddenFor(id string) (d time.Duration, err error) {
-	err = db.view(func(tx *boltfile.Tx) error {
-		if b := tx.Bucket(format.BucketCollections).Bucket([]byte(id)); b != nil {
-			if n, err := format.DecodeNumber[uint64](id, format.KeyForbiddenFor, b.Get(format.KeyForbiddenFor)); err == nil {
+	err = db.handle.View(func(tx *boltfile.Tx) error {
+		if b := tx.At(format.CollectionPath(id)); b != nil {
+			if n, err := format.DecodeNumber(id, format.KeyForbiddenFor, b.Get(format.KeyForbiddenFor)); err == nil {
 				d = time.Duration(min(n, uint64(1<<62))) //nolint:gosec // bounded
 			}
 		}

@@ -306,7 +306,7 @@ func (r *replacement) Commit(cp store.Checkpoint) error {
 		}
 		if r.gen != 0 {
 			state = r.state
-			err = errors.Join(putNumber(b, c.id, format.KeyGen, r.gen), putJSON(b.Bucket(format.GenName(r.gen)), c.id, format.KeyHistory, head))
+			err = errors.Join(b.Put(format.KeyGen, format.EncodeNumber(c.id, format.KeyGen, r.gen)), putJSON(b.Bucket(format.GenName(r.gen)), c.id, format.KeyHistory, head))
 		} else {
 			state, err = r.commitPending(tx, writes, goesOn, cp)
 		}
@@ -330,7 +330,10 @@ func (r *replacement) Commit(cp store.Checkpoint) error {
 // finish makes a visible replacement durable and ends it. After an error the replacement is still
 // open.
 func (r *replacement) finish() error {
-	if err := r.c.db.resyncMeta(); err != nil {
+	db := r.c.db.lock()
+	err := db.committer.ResyncMeta()
+	db.unlock()
+	if err != nil {
 		return fmt.Errorf("collection %s: replace: %w", r.c.id, err)
 	}
 	r.end()
@@ -350,7 +353,7 @@ func (r *replacement) commitPending(tx *boltfile.Tx, writes []write, goesOn bool
 	if err != nil {
 		return store.State{}, err
 	}
-	state, err := decodeState(c.db.path, c.id, b.Get(format.KeyState))
+	state, err := decodeValue[store.State](c.db.path, c.id, format.KeyState, b.Get(format.KeyState))
 	if err != nil {
 		return state, err
 	}

@@ -238,7 +238,7 @@ func dictLookup(tx *boltfile.Tx) func(uint32) []byte {
 
 // dropDicts deletes the dictionaries of a collection that is about to be deleted.
 func dropDicts(tx *boltfile.Tx, id string) error {
-	b := tx.Bucket(format.BucketCollections).Bucket([]byte(id))
+	b := tx.At(format.CollectionPath(id))
 	if b == nil {
 		return nil
 	}

@@ -30,11 +30,8 @@ func (db locked) trimIfDue() {
 func (db locked) trimHistories() {
 	db.trimmedAt = db.opts.Clock.Now()
 	var ids []string
-	err := db.view(func(tx *boltfile.Tx) error {
-		return tx.Bucket(format.BucketCollections).ForEachBucket(func(id []byte) error {
-			ids = append(ids, string(id))
-			return nil
-		})
+	err := db.handle.View(func(tx *boltfile.Tx) error {
+		return eachCollection(tx, func(id string, _ *boltfile.Bucket) error { ids = append(ids, id); return nil })
 	})
 	if err != nil {
 		return // the fold fails with the same error

@@ -23,7 +23,6 @@ import (
 // the view was taken. See [store.View].
 type view struct {
 	db      *DB
-	file    *boltfile.File // the file of tx, to be released; nil if the view does not own tx
 	tx      *boltfile.Tx
 	over    *writeback.Overlay
 	id      string
@@ -31,7 +30,7 @@ type view struct {
 	info    store.Info
 	state   store.State
 	indexes []store.Index // that the collection was opened with, if it is open
-	found   []foundBucket // see bucket
+	found   []foundBucket // see bucket; nil if the view does not own tx
 
 	mu    sync.Mutex // held for each read; the time limit takes it to end the transaction
 	limit clock.Timer
@@ -64,16 +63,11 @@ func (db *DB) viewUnder(id string, overlay func() *writeback.Overlay, load func(
 		// Take the memtable first, so that cells that a fold moves to the file in between are in
 		// both, not in neither.
 		over := overlay()
-		f, err := db.handle.Acquire()
+		tx, err := db.handle.Begin()
 		if err != nil {
 			return nil, fmt.Errorf("collection %s: view: %w", id, err)
 		}
-		tx, err := f.Begin()
-		if err != nil {
-			db.handle.Release(f)
-			return nil, fmt.Errorf("collection %s: view: %w", id, err)
-		}
-		v := &view{db: db, file: f, tx: tx, over: over, id: id, found: make([]foundBucket, 0, 5)}
+		v := &view{db: db, tx: tx, over: over, id: id, found: make([]foundBucket, 0, 5)}
 		if indexes, ok := db.indexes.Load(id); ok {
 			v.indexes = indexes.([]store.Index) //nolint:forcetypeassert // see DB.indexes
 		}
@@ -106,10 +100,10 @@ func (v *view) load() error {
 	if c, ok := v.over.Get(format.Address(format.CollectionPath(v.id), format.KeyState)); ok {
 		rawState = c.Value
 	}
-	if v.info, err = decodeOnce(v, format.KeyInfo, b.Get(format.KeyInfo), decodeInfo); err != nil {
+	if v.info, err = decodeOnce[store.Info](v, format.KeyInfo, b.Get(format.KeyInfo)); err != nil {
 		return err
 	}
-	if v.state, err = decodeOnce(v, format.KeyState, rawState, decodeState); err != nil {
+	if v.state, err = decodeOnce[store.State](v, format.KeyState, rawState); err != nil {
 		return err
 	}
 	if _, err := format.VerifyChecksum(v.id, format.KeyIndexes, v.lookup(v.path(), format.KeyIndexes)); err != nil {
@@ -126,12 +120,12 @@ type decoded[T any] struct {
 
 // decodeOnce returns the value of raw. It decodes raw unless the previous view has decoded the
 // same bytes, as most views do.
-func decodeOnce[T any](v *view, name, raw []byte, decode func(path, id string, raw []byte) (T, error)) (T, error) {
+func decodeOnce[T any](v *view, name, raw []byte) (T, error) {
 	key := string(name) + v.id
 	if d, ok := v.db.decoded.Load(key); ok && bytes.Equal(d.(decoded[T]).raw, raw) { //nolint:forcetypeassert // of this name
 		return d.(decoded[T]).value, nil //nolint:forcetypeassert // of this name
 	}
-	value, err := decode(v.db.path, v.id, raw)
+	value, err := decodeValue[T](v.db.path, v.id, name, raw)
 	if err == nil {
 		keepDecoded(v, name, raw, value)
 	}
@@ -204,9 +198,6 @@ func (v *view) end(why error) {
 		v.limit.Stop()
 	}
 	v.tx.Rollback()
-	if v.file != nil {
-		v.db.handle.Release(v.file)
-	}
 }
 
 // read runs fn, which reads the file or the memtable. It holds the view's lock, so that the time
@@ -359,8 +350,8 @@ func (v *view) Building() []string {
 // definitions returns none, and reads of an index fail with store.ErrNoIndex.
 func (v *view) definitions() (complete, building definitions) {
 	if err := v.read(func() error {
-		complete, _ = decodeIndexes(v.id, v.lookup(v.path(), format.KeyIndexes))
-		build, _ := decodeBuilding(v.id, v.lookup(v.path(), format.KeyBuilding))
+		complete, _ = decodeValue[definitions](v.db.path, v.id, format.KeyIndexes, v.lookup(v.path(), format.KeyIndexes))
+		build, _ := v.db.decodeBuilding(v.id, v.lookup(v.path(), format.KeyBuilding))
 		building = build.Indexes
 		return nil
 	}); err != nil {
@@ -449,6 +440,16 @@ func scan[T any](v *view, path [][]byte, prefix, after string, row func(k, val [
 			yield(zero, err)
 		}
 	}
+}
+
+// all calls row with each entry of a bucket, in order.
+func (v *view) all(path [][]byte, row func(k, b []byte)) error {
+	for _, err := range scan(v, path, "", "", func(k, b []byte) (struct{}, error) { row(k, b); return struct{}{}, nil }) {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (v *view) cursor(path [][]byte) (cur *writeback.Cursor, err error) {

@@ -18,7 +18,7 @@ type foundBucket struct {
 // the same few for each read takes longer than the reads. Buckets of a transaction that the view does
 // not own may be deleted meanwhile, so it does not keep these.
 func (v *view) bucket(path [][]byte) (b *boltfile.Bucket) {
-	if v.file == nil {
+	if v.found == nil {
 		return v.tx.At(path)
 	}
 	for _, f := range v.found {

@@ -3,6 +3,7 @@ package bolt
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -281,26 +282,16 @@ func (g *generation) recount(writes []write) (count, total int64, err error) {
 			total += int64(w.rec.Size)
 		}
 	}
-	size := func(k, b []byte) (int64, error) {
+	err = g.view.all(g.view.path(format.BucketObjects), func(k, b []byte) {
 		if written[string(k)] {
-			return -1, nil
+			return
 		}
-		r, err := format.DecodeRecord(k, b)
-		if err != nil {
-			return 0, nil //nolint:nilerr // a corrupt record counts as 0 bytes from now on
+		count++
+		if r, err := format.DecodeRecord(k, b); err == nil { // a corrupt record counts as 0 bytes from now on
+			total += int64(r.Size)
 		}
-		return int64(r.Size), nil
-	}
-	for n, err := range scan(g.view, g.view.path(format.BucketObjects), "", "", size) {
-		if err != nil {
-			return 0, 0, err
-		}
-		if n >= 0 {
-			count++
-			total += n
-		}
-	}
-	return count, total, nil
+	})
+	return count, total, err
 }
 
 // reindex moves key from the old object's values to the new one's in one index.
@@ -338,21 +329,15 @@ func (g *generation) reindex(i int, x store.Index, w write, old *object.Object, 
 
 // dropIndexed deletes the entries of a key from an index. It scans the whole index.
 func (g *generation) dropIndexed(t table, name, key string) error {
-	cur, err := g.view.cursor(g.view.path(format.BucketIndex, []byte(name)))
-	if err != nil {
-		return err
-	}
 	suffix := append([]byte{0}, key...)
 	var found [][]byte
-	for k, _ := cur.Seek(nil); k != nil; k, _ = cur.Next(k) {
+	err := g.view.all(g.view.path(format.BucketIndex, []byte(name)), func(k, _ []byte) {
 		if bytes.HasSuffix(k, suffix) {
 			found = append(found, bytes.Clone(k))
 		}
-	}
+	})
 	for _, k := range found {
-		if err := t.Delete(k); err != nil {
-			return err
-		}
+		err = errors.Join(err, t.Delete(k))
 	}
-	return nil
+	return err
 }

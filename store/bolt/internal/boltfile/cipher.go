@@ -11,6 +11,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
@@ -38,16 +39,16 @@ func newFileCipher(k *EncryptionKey) (*fileCipher, error) {
 }
 
 func deriveCipher(k *EncryptionKey, salt []byte) (*fileCipher, error) {
-	c := &fileCipher{key: k, salt: salt}
 	values, err := hkdf.Key(sha256.New, k.secret, salt, "snapcache values", secretBytes)
-	if err != nil {
-		return nil, fmt.Errorf("derive keys: %w", err)
+	var block cipher.Block
+	if err == nil {
+		block, err = aes.NewCipher(values)
 	}
-	block, err := aes.NewCipher(values)
-	if err != nil {
-		return nil, fmt.Errorf("derive keys: %w", err)
+	c := &fileCipher{key: k, salt: salt}
+	if err == nil {
+		c.values, err = cipher.NewGCMWithRandomNonce(block)
 	}
-	if c.values, err = cipher.NewGCMWithRandomNonce(block); err != nil {
+	if err != nil {
 		return nil, fmt.Errorf("derive keys: %w", err)
 	}
 	return c, nil
@@ -71,50 +72,37 @@ var errNotOpened = errors.New("it was changed")
 // openCipher finds the key that an encryption header names and returns its cipher. The
 // error wraps store.ErrKey if the key is not among keys.
 func openCipher(header []byte, keys Keyring) (*fileCipher, error) {
-	id, _, _, ok := format.DecodeEncryptionHeader(header)
+	id, salt, tag, ok := format.DecodeEncryptionHeader(header)
 	if !ok {
 		return nil, fmt.Errorf("meta: encryption: %w", errNotOpened)
 	}
-	k := keys.find(id)
-	switch {
-	case k == nil && keys.anyOpens(header):
-		return nil, fmt.Errorf("meta: encryption: the id of the key: %w", errNotOpened)
-	case k == nil && keys.given() == "":
-		return nil, fmt.Errorf("%w: it is encrypted with key %s, and none was given", store.ErrKey, hex.EncodeToString(id[:]))
-	case k == nil:
-		return nil, fmt.Errorf("%w: it is encrypted with key %s, what was given is %s", store.ErrKey, hex.EncodeToString(id[:]), keys.given())
+	var given []string
+	for _, k := range keys.all() {
+		c, err := k.verify(salt, tag)
+		switch {
+		case k.id == id:
+			return c, err
+		case err == nil: // with its own id: that in the header is corrupt, and no key is missing
+			return nil, fmt.Errorf("meta: encryption: the id of the key: %w", errNotOpened)
+		}
+		given = append(given, k.ID())
 	}
-	return k.openHeader(header)
+	if given == nil {
+		return nil, fmt.Errorf("%w: it is encrypted with key %s, and none was given", store.ErrKey, hex.EncodeToString(id[:]))
+	}
+	return nil, fmt.Errorf("%w: it is encrypted with key %s, what was given is %s", store.ErrKey, hex.EncodeToString(id[:]), strings.Join(given, ", "))
 }
 
-// openHeader returns the cipher of a file with an encryption header, if the header was made with
-// the key k.
-func (k *EncryptionKey) openHeader(header []byte) (*fileCipher, error) {
-	_, salt, tag, _ := format.DecodeEncryptionHeader(header)
+// verify returns the cipher of a file, if tag is that of a header with the id of k and with salt.
+func (k *EncryptionKey) verify(salt, tag []byte) (*fileCipher, error) {
 	c, err := deriveCipher(k, bytes.Clone(salt))
 	if err != nil {
 		return nil, err
 	}
-	rest := len(header) - len(tag)
-	if _, err := c.values.Open(nil, nil, tag, headerData(header[:rest:rest])); err != nil {
+	if _, err := c.values.Open(nil, nil, tag, headerData(format.EncodeEncryptionHeader(k.id, salt))); err != nil {
 		return nil, fmt.Errorf("meta: encryption: %w", errNotOpened)
 	}
 	return c, nil
-}
-
-// anyOpens reports whether one of the keys opens the header although its key id differs: then the
-// id is corrupt, and no key is missing.
-func (k Keyring) anyOpens(header []byte) bool {
-	_, salt, tag, _ := format.DecodeEncryptionHeader(header)
-	for _, key := range append([]*EncryptionKey{k.Primary}, k.Previous...) {
-		if key == nil {
-			continue
-		}
-		if _, err := key.openHeader(append(format.EncodeEncryptionHeader(key.id, salt), tag...)); err == nil {
-			return true
-		}
-	}
-	return false
 }
 
 // version returns the format version of a file with this cipher; a nil cipher is a file in clear.
@@ -144,16 +132,31 @@ func (c *fileCipher) writeHeader(meta *Bucket) error {
 	return meta.Put(format.KeyEncryption, c.header())
 }
 
-// Unlock finds the key of the file among keys. The caller has called CheckMeta. The error wraps
-// store.ErrKey if no key matches.
+// Unlock returns an error unless the file is a database in a format that this version reads, and its
+// key is among keys. If the key is missing, the error wraps store.ErrKey.
 func (f *File) Unlock(keys Keyring) error {
 	return f.View(func(tx *Tx) error {
+		corrupt := func(reason string) error { return &store.CorruptionError{Path: f.path, Reason: reason} }
 		meta := tx.Bucket(format.BucketMeta)
-		header := meta.Get(format.KeyEncryption)
-		if encrypted := binary.BigEndian.Uint32(meta.Get(format.KeyFormat)) == format.EncryptedFormat; encrypted != (header != nil) {
-			return &store.CorruptionError{Path: f.path, Reason: "meta: whether the file is encrypted is not clear"}
+		if meta == nil || string(meta.Get(format.KeyMagic)) != format.Magic {
+			return fmt.Errorf("%s: %w", f.path, store.ErrForeign)
 		}
-		if header == nil {
+		raw := meta.Get(format.KeyFormat)
+		if len(raw) != 4 {
+			return corrupt("format version is missing")
+		}
+		version := binary.BigEndian.Uint32(raw)
+		header := meta.Get(format.KeyEncryption)
+		switch {
+		case version > format.EncryptedFormat:
+			return fmt.Errorf("%s: %w: %d, this version reads up to %d", f.path, store.ErrNewerFormat, version, format.EncryptedFormat)
+		case version == format.OldEncrypted:
+			return fmt.Errorf("%s: %w: %d, an encryption that is not read any more: delete the file, and its collections are listed again", f.path, store.ErrOldFormat, version)
+		case tx.Bucket(format.BucketDict) == nil || tx.Bucket(format.BucketCollections) == nil:
+			return corrupt("a top-level bucket is missing")
+		case (version == format.EncryptedFormat) != (header != nil):
+			return corrupt("meta: whether the file is encrypted is not clear")
+		case header == nil:
 			return nil
 		}
 		cipher, err := openCipher(header, keys)
@@ -161,7 +164,7 @@ func (f *File) Unlock(keys Keyring) error {
 		case errors.Is(err, store.ErrKey):
 			return fmt.Errorf("%s: %w", f.path, err)
 		case err != nil:
-			return &store.CorruptionError{Path: f.path, Reason: err.Error()}
+			return corrupt(err.Error())
 		}
 		f.cipher = cipher
 		return nil

@@ -14,21 +14,9 @@ import (
 )
 
 // Committer commits write transactions to the current file of a handle, and never writes on top of
-// a commit that may not be on the disk. The caller serialises all calls but Stats.
+// a commit that may not be on the disk. The caller serialises all calls but Stats, and sets the
+// exported fields, all of which are required.
 type Committer struct {
-	opts CommitterOptions
-
-	uncertain  *uncertainCommit // nil if everything that readers see is durable
-	uncertainN int
-	dirSynced  bool // the rename that gave the file its name is durable
-	closing    bool
-
-	commits    atomic.Int64
-	commitTime atomic.Int64 // nanoseconds
-}
-
-// CommitterOptions are the dependencies of a Committer; all of them are required.
-type CommitterOptions struct {
 	Path   string // of the database, which may be a link to the file
 	Handle *Handle
 	Clock  clock.PassiveClock
@@ -42,10 +30,15 @@ type CommitterOptions struct {
 	// AfterUncertain is called after a commit whose last fsync failed, with the error of the
 	// first attempt to repeat it, nil if that was successful.
 	AfterUncertain func(err error)
-}
 
-// NewCommitter returns the committer of a handle that was just opened.
-func NewCommitter(opts CommitterOptions) *Committer { return &Committer{opts: opts} }
+	uncertain  *uncertainCommit // nil if everything that readers see is durable
+	uncertainN int
+	dirSynced  bool // the rename that gave the file its name is durable
+	closing    bool
+
+	commits    atomic.Int64
+	commitTime atomic.Int64 // nanoseconds
+}
 
 // uncertainCommit is a transaction whose last fsync failed: this process sees it, but it may not be
 // on the disk. Only bbolt's meta page may be missing there, because the data was synced before. The
@@ -71,12 +64,12 @@ var errViewed = errors.New("what was read before it has to end first")
 // Commit runs fn in a write transaction. On nil the change is visible, but durable only once
 // ResyncMeta returns nil. On an error it is neither, provided that the file can still be read.
 func (c *Committer) Commit(fn func(*Tx) error) error {
-	c.opts.BeforeCommit()
+	c.BeforeCommit()
 	if err := c.ResyncMeta(); err != nil {
 		return err
 	}
 	start := time.Now()
-	f := c.opts.Handle.current()
+	f := c.Handle.current()
 	id := 0 // the transaction's, set when only the commit remains
 	err := f.Update(func(tx *Tx) error {
 		if err := fn(tx); err != nil {
@@ -111,7 +104,7 @@ func (c *Committer) noteUncertain(f *File, id int, cause error) error {
 	}
 	// bbolt's two meta pages take turns. They are copied from the mapping: reading the
 	// file might bring an old one into it.
-	u := &uncertainCommit{page: make([]byte, PageSize), at: int64(id%2) * PageSize, cause: cause, since: c.opts.Clock.Now()}
+	u := &uncertainCommit{page: make([]byte, PageSize), at: int64(id%2) * PageSize, cause: cause, since: c.Clock.Now()}
 	if err := f.Read(func() error {
 		data := f.bolt.Info().Data
 		mapping := unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&data))), 2*PageSize)
@@ -123,7 +116,7 @@ func (c *Committer) noteUncertain(f *File, id int, cause error) error {
 	u.viewed = f.OpenReads() > 0
 	c.uncertain = u
 	c.uncertainN++
-	c.opts.AfterUncertain(c.ResyncMeta())
+	c.AfterUncertain(c.ResyncMeta())
 	return nil
 }
 
@@ -133,8 +126,8 @@ func (c *Committer) ResyncMeta() error {
 	if u == nil {
 		return c.syncParentDir()
 	}
-	f := c.opts.Handle.current()
-	if u.viewed && f.OpenReads() > 0 && c.opts.Clock.Since(u.since) < c.opts.ViewLimit {
+	f := c.Handle.current()
+	if u.viewed && f.OpenReads() > 0 && c.Clock.Since(u.since) < c.ViewLimit {
 		return fmt.Errorf("after a failed sync: %w (it was: %w)", errViewed, u.cause)
 	}
 	if _, err := f.raw.WriteAt(u.page, u.at); err != nil {
@@ -153,7 +146,7 @@ func (c *Committer) syncParentDir() error {
 	if c.dirSynced {
 		return nil
 	}
-	path, err := filepath.EvalSymlinks(c.opts.Path)
+	path, err := filepath.EvalSymlinks(c.Path)
 	if err == nil {
 		err = SyncDir(filepath.Dir(path))
 	}
@@ -164,26 +157,25 @@ func (c *Committer) syncParentDir() error {
 // Swap makes f, which is synced and was renamed to the database's path, the current file.
 // The rename is durable only once ResyncMeta returns nil.
 func (c *Committer) Swap(f *File) {
-	c.opts.BeforeCommit()
-	c.opts.Handle.Swap(f)
+	c.BeforeCommit()
+	c.Handle.swap(f)
 	c.uncertain, c.dirSynced = nil, false
 }
 
 // UncertainCommits returns how many commits had a last fsync that failed.
 func (c *Committer) UncertainCommits() int { return c.uncertainN }
 
-// MarkClosing makes later commits stamp the file as shut down cleanly.
-func (c *Committer) MarkClosing() { c.closing = true }
-
-// MarkCleanShutdown commits a transaction that does nothing but stamp the file as shut down
-// cleanly, unless it is stamped so already. The caller has called MarkClosing.
-func (c *Committer) MarkCleanShutdown() error {
-	last := PowerLoss
-	err := c.opts.Handle.View(func(tx *Tx) error { last = shutdownOf(tx); return nil })
-	if err != nil || last == Clean {
-		return err
+// Close calls last, for the last changes, and marks the file as shut down cleanly: by the stamp of the
+// last commit or, if there is none, by a transaction that does nothing else.
+func (c *Committer) Close(last func() error) error {
+	c.closing = true
+	err := last()
+	shutdown := PowerLoss
+	readErr := c.Handle.View(func(tx *Tx) error { shutdown = shutdownOf(tx); return nil })
+	if readErr == nil && shutdown != Clean {
+		readErr = c.Commit(func(*Tx) error { return nil })
 	}
-	return c.Commit(func(*Tx) error { return nil })
+	return errors.Join(err, readErr, c.ResyncMeta())
 }
 
 // Stats returns the number of commits and the time that they took.

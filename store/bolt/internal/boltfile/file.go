@@ -39,19 +39,6 @@ func (f *File) Update(fn func(*Tx) error) error {
 	})
 }
 
-// Begin begins a read transaction. The caller reads in Tx.Read, and ends the transaction
-// with Rollback.
-func (f *File) Begin() (tx *Tx, err error) {
-	err = f.Read(func() error {
-		raw, err := f.bolt.Begin(false)
-		if err == nil {
-			tx = f.tx(raw)
-		}
-		return orClosed(err)
-	})
-	return tx, err
-}
-
 func orClosed(err error) error {
 	if errors.Is(err, berrors.ErrDatabaseNotOpen) {
 		return store.ErrClosed

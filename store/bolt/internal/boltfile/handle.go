@@ -8,8 +8,8 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// Handle is the current file of a database. Swap puts another file in its place; the old one is
-// closed when its last reader releases it, so that Swap does not wait. It is safe for concurrent
+// Handle is the current file of a database. A Committer's Swap puts another file in its place; the old one is
+// closed when its last reader ends, so that Swap does not wait. It is safe for concurrent
 // use.
 type Handle struct {
 	log *slog.Logger
@@ -26,8 +26,28 @@ type Handle struct {
 // NewHandle returns the handle of an open file, which it closes.
 func NewHandle(f *File, log *slog.Logger) *Handle { return &Handle{file: f, log: log} }
 
-// Acquire returns the current file, which stays open until Release.
-func (h *Handle) Acquire() (*File, error) {
+// Begin begins a read transaction on the current file. The caller reads in Tx.Read, and ends the
+// transaction with Rollback. The file stays open until then.
+func (h *Handle) Begin() (tx *Tx, err error) {
+	f, err := h.acquire()
+	if err != nil {
+		return nil, err
+	}
+	err = f.Read(func() error {
+		raw, err := f.bolt.Begin(false)
+		if err == nil {
+			tx = &Tx{raw: raw, file: f, handle: h}
+		}
+		return orClosed(err)
+	})
+	if err != nil {
+		h.release(f)
+	}
+	return tx, err
+}
+
+// acquire returns the current file, which stays open until release.
+func (h *Handle) acquire() (*File, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
@@ -37,9 +57,9 @@ func (h *Handle) Acquire() (*File, error) {
 	return h.file, nil
 }
 
-// Release ends the use of a file that Acquire returned. The last release closes a file that was
+// release ends the use of a file that acquire returned. The last release closes a file that was
 // replaced.
-func (h *Handle) Release(f *File) {
+func (h *Handle) release(f *File) {
 	h.mu.Lock()
 	f.readers--
 	last := f.retired && f.readers == 0
@@ -51,16 +71,16 @@ func (h *Handle) Release(f *File) {
 
 // View runs fn in a read transaction on the current file.
 func (h *Handle) View(fn func(*Tx) error) error {
-	f, err := h.Acquire()
+	f, err := h.acquire()
 	if err != nil {
 		return err
 	}
-	defer h.Release(f)
+	defer h.release(f)
 	return f.View(fn)
 }
 
-// Swap makes f, which has taken over the name of the current file, the current one.
-func (h *Handle) Swap(f *File) {
+// swap makes f, which has taken over the name of the current file, the current one.
+func (h *Handle) swap(f *File) {
 	h.mu.Lock()
 	old := h.file
 	h.file, old.retired = f, true
@@ -83,8 +103,8 @@ func (h *Handle) discard(f *File) {
 	}
 }
 
-// Close closes the current file, and waits for the readers of all files. Acquire fails as soon as
-// Close has begun.
+// Close closes the current file, and waits for the readers of all files. Begin and View fail as
+// soon as Close has begun.
 func (h *Handle) Close() error {
 	h.mu.Lock()
 	h.closed = true
@@ -127,7 +147,7 @@ func (h *Handle) Stats(keys Keyring) FileStats {
 	}
 }
 
-// current returns the current file. Only the writer may use it without Acquire, because only the
+// current returns the current file. Only the writer may use it without acquire, because only the
 // writer swaps it.
 func (h *Handle) current() *File {
 	h.mu.Lock()

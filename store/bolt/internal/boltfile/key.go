@@ -7,11 +7,12 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
-	"github.com/snapcache/snapcache/store/bolt/internal/format"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
 
 const (
@@ -114,27 +115,10 @@ func (k *EncryptionKey) String() string { return "key " + k.ID() }
 // GoString is String, for %#v.
 func (k *EncryptionKey) GoString() string { return k.String() }
 
-// find returns the key with an id, nil if there is none.
-func (k Keyring) find(id [format.KeyIDBytes]byte) *EncryptionKey {
-	if k.Primary != nil && k.Primary.id == id {
-		return k.Primary
+// all returns all keys, the primary first.
+func (k Keyring) all() []*EncryptionKey {
+	if k.Primary == nil {
+		return k.Previous
 	}
-	for _, old := range k.Previous {
-		if old.id == id {
-			return old
-		}
-	}
-	return nil
-}
-
-// given returns the ids of the keys, for errors.
-func (k Keyring) given() string {
-	var ids []string
-	if k.Primary != nil {
-		ids = append(ids, k.Primary.ID())
-	}
-	for _, old := range k.Previous {
-		ids = append(ids, old.ID())
-	}
-	return strings.Join(ids, ", ")
+	return append([]*EncryptionKey{k.Primary}, k.Previous...)
 }

@@ -1,7 +1,6 @@
 package boltfile
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -40,7 +39,7 @@ type Options struct {
 }
 
 // Open opens the file at path, and creates an empty one if there is none and it is not opened for
-// reading only. It does not read the content, see CheckMeta and Unlock.
+// reading only. It does not read the content, see Unlock.
 func Open(path string, opts Options) (f *File, err error) {
 	err = Guarded(path, func() error {
 		f, err = open(path, opts)
@@ -50,7 +49,7 @@ func Open(path string, opts Options) (f *File, err error) {
 }
 
 func open(path string, opts Options) (*File, error) {
-	if err := mappable(path, opts); err != nil {
+	if err := errors.Join(mappable(path, opts), checkNotTruncated(path)); err != nil {
 		return nil, err
 	}
 	var file *os.File
@@ -83,12 +82,10 @@ func open(path string, opts Options) (*File, error) {
 	switch {
 	case errors.Is(err, berrors.ErrTimeout):
 		return nil, fmt.Errorf("%s: %w", path, store.ErrLocked)
-	case errors.Is(err, berrors.ErrInvalid), errors.Is(err, berrors.ErrVersionMismatch), errors.Is(err, berrors.ErrChecksum):
-		return nil, fmt.Errorf("%s: %w: %w", path, store.ErrForeign, err)
 	case errors.Is(err, fs.ErrPermission), errors.As(err, new(*fs.PathError)), errors.As(err, new(*os.SyscallError)):
 		return nil, fmt.Errorf("open database: %w", err)
 	default:
-		// bbolt has no sentinel for "file size too small" and its like.
+		// Not a file of bbolt. It has no sentinel for "file size too small" and its like.
 		return nil, fmt.Errorf("%s: %w: %w", path, store.ErrForeign, err)
 	}
 }
@@ -101,6 +98,27 @@ func names(path string, file *os.File) bool {
 	}
 	opened, err := file.Stat()
 	return err == nil && os.SameFile(named, opened)
+}
+
+// RefuseNetwork returns an error if the path of a database to write is on a network file system.
+// fileSystem is NetworkFS, except in tests. A database file is mapped, its lock has to keep other
+// machines out, and a sync has to reach the disk: over a network none of these is reliable, and an
+// outdated page is corruption that no lock prevents. Snapshots are written and read sequentially,
+// under checksums, so they may be anywhere.
+func RefuseNetwork(path string, fileSystem func(path string) (network string, err error)) error {
+	at := path
+	network, err := fileSystem(at)
+	for errors.Is(err, fs.ErrNotExist) && filepath.Dir(at) != at { // it does not exist yet
+		at = filepath.Dir(at)
+		network, err = fileSystem(at)
+	}
+	if err != nil {
+		return fmt.Errorf("open database: file system of %s: %w", path, err)
+	}
+	if network != "" {
+		return fmt.Errorf("%s: %w (%s)", path, store.ErrNetworkFS, network)
+	}
+	return nil
 }
 
 // maxMapBytes32 is the largest file for a 32-bit program, which has 2 to 3 GiB of address space in
@@ -202,29 +220,4 @@ func SyncDir(dir string) error {
 		return fmt.Errorf("sync directory: %w", err)
 	}
 	return errors.Join(d.Sync(), d.Close())
-}
-
-// CheckMeta returns an error unless the file is a database in a format that this version
-// reads.
-func (f *File) CheckMeta() error {
-	return f.View(func(tx *Tx) error {
-		meta := tx.Bucket(format.BucketMeta)
-		if meta == nil || string(meta.Get(format.KeyMagic)) != format.Magic {
-			return fmt.Errorf("%s: %w", f.path, store.ErrForeign)
-		}
-		version := meta.Get(format.KeyFormat)
-		if len(version) != 4 {
-			return &store.CorruptionError{Path: f.path, Reason: "format version is missing"}
-		}
-		switch v := binary.BigEndian.Uint32(version); {
-		case v > format.EncryptedFormat:
-			return fmt.Errorf("%s: %w: %d, this version reads up to %d", f.path, store.ErrNewerFormat, v, format.EncryptedFormat)
-		case v == format.OldEncrypted:
-			return fmt.Errorf("%s: %w: %d, an encryption that is not read any more: delete the file, and its collections are listed again", f.path, store.ErrOldFormat, v)
-		}
-		if tx.Bucket(format.BucketDict) == nil || tx.Bucket(format.BucketCollections) == nil {
-			return &store.CorruptionError{Path: f.path, Reason: "a top-level bucket is missing"}
-		}
-		return nil
-	})
 }

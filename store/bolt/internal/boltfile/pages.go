@@ -91,7 +91,7 @@ func (p *pages) read(id uint64, in place) ([]byte, error) {
 		return nil, nil
 	}
 	b := make([]byte, PageSize)
-	if _, err := p.file.ReadAt(b, int64(id)*PageSize); err != nil { //nolint:gosec // CheckNotTruncated has verified that the file has so many pages
+	if _, err := p.file.ReadAt(b, int64(id)*PageSize); err != nil { //nolint:gosec // Open has verified that the file has so many pages
 		return nil, fmt.Errorf("read page %d: %w", id, err)
 	}
 	more := uint64(binary.NativeEndian.Uint32(b[12:]))

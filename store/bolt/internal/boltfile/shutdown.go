@@ -75,9 +75,6 @@ const (
 func LastShutdown(path string) Shutdown {
 	last := PowerLoss
 	_ = Guarded(path, func() error { // on an error the result is PowerLoss
-		if err := CheckNotTruncated(path); err != nil {
-			return err
-		}
 		info, err := os.Stat(path)
 		if err != nil {
 			return err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
+	"io/fs"
 	"os"
 
 	"github.com/snapcache/snapcache/store"
@@ -49,10 +50,13 @@ func validMeta(b []byte) bool {
 	return binary.NativeEndian.Uint32(b[metaStart:]) == boltMagic && binary.NativeEndian.Uint64(b[metaChecksum:]) == sum.Sum64()
 }
 
-// CheckNotTruncated returns an error for a file that ends before its last page in use. bbolt maps a
+// checkNotTruncated returns an error for a file that ends before its last page in use. bbolt maps a
 // file without that check, and a read past its end would end the process.
-func CheckNotTruncated(path string) error {
+func checkNotTruncated(path string) error {
 	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("open database: %w", err)
 	}

@@ -8,15 +8,25 @@ import (
 
 // Tx is a transaction on a file.
 type Tx struct {
-	raw  *bbolt.Tx
-	file *File
+	raw    *bbolt.Tx
+	file   *File
+	handle *Handle // to which Rollback releases the file; nil if there is nothing to release
 }
 
 // Read is File.Read of the transaction's file.
 func (tx *Tx) Read(fn func() error) error { return tx.file.Read(fn) }
 
 // Rollback ends a read transaction. Ending it again does nothing.
-func (tx *Tx) Rollback() { _ = tx.raw.Rollback() } // fails only if it has ended
+func (tx *Tx) Rollback() {
+	_ = tx.raw.Rollback() // fails only if it has ended
+	if h := tx.handle; h != nil {
+		tx.handle = nil
+		h.release(tx.file)
+	}
+}
+
+// File returns the file of the transaction.
+func (tx *Tx) File() *File { return tx.file }
 
 // ID returns the number of the transaction, or of the newest one that it sees.
 func (tx *Tx) ID() int { return tx.raw.ID() }

@@ -33,6 +33,29 @@ func checksumMatches(nameSum uint32, b []byte, at int) bool {
 	return len(b) >= at+checksumBytes && binary.LittleEndian.Uint32(b[at:]) == checksum(nameSum, b, at)
 }
 
+// A frame, which is a dictionary or a journal entry, has a format in byte 0, the checksum in bytes 1 to 4
+// and then the content.
+const (
+	frameFormat   = 1
+	frameChecksum = 1
+	frameBody     = 5
+)
+
+// sealFrame sets the format and the checksum of b, whose content is at frameBody, for key.
+func sealFrame(key, b []byte) []byte {
+	b[0] = frameFormat
+	putChecksum(nameSum(key), b, frameChecksum)
+	return b
+}
+
+// openFrame returns the content of a frame, nil if it is corrupt or empty.
+func openFrame(key, b []byte) []byte {
+	if len(b) <= frameBody || b[0] != frameFormat || !checksumMatches(nameSum(key), b, frameChecksum) {
+		return nil
+	}
+	return b[frameBody:]
+}
+
 func uvarint(b []byte) (uint64, []byte, error) {
 	v, n := binary.Uvarint(b)
 	if n <= 0 {
@@ -42,7 +65,7 @@ func uvarint(b []byte) (uint64, []byte, error) {
 }
 
 // appendPrefixed appends a value with its length, a uvarint, in front.
-func appendPrefixed(b []byte, value string) []byte {
+func appendPrefixed[T string | []byte](b []byte, value T) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(value))), value...)
 }
 

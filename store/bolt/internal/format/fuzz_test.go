@@ -17,8 +17,7 @@ func FuzzDecode(f *testing.F) {
 	journal, err := EncodeJournalEntry(NewCodecs(), key, []string{"a\x00b", "a\x00c"},
 		func(addr string) ([]byte, bool) { return []byte("value"), addr == "a\x00c" })
 	require.NoError(f, err)
-	number, err := EncodeNumber("pods", KeyGen, uint64(3))
-	require.NoError(f, err)
+	number := EncodeNumber("pods", KeyGen, 3)
 	rows := history.Entry{Key: "ns/a", Deleted: true, Time: 1, RowsSince: "3", Rows: []store.AttributesRow{{RV: "4", Values: []string{"a=b", ""}}, {RV: "7"}}}
 	for _, b := range [][]byte{
 		EncodeFeedEntry(key, rows), nil, journal, number, EncodeDict(key, []byte("content")), EncodeDictIDs("pods", []uint32{1, 2}),
@@ -44,10 +43,8 @@ func FuzzDecode(f *testing.F) {
 		if content := DecodeDict(key, b); content != nil && !bytes.Equal(EncodeDict(key, content), b) {
 			t.Error("a dictionary is not the one that was encoded")
 		}
-		if n, err := DecodeNumber[uint64]("pods", key, b); err == nil {
-			again, err := EncodeNumber("pods", key, n)
-			require.NoError(t, err)
-			require.Equal(t, b, again)
+		if n, err := DecodeNumber("pods", key, b); err == nil {
+			require.Equal(t, b, EncodeNumber("pods", key, n))
 		}
 		if ids, err := DecodeDictIDs("pods", b); err == nil && b != nil {
 			require.Equal(t, b, EncodeDictIDs("pods", ids))

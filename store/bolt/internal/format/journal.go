@@ -12,17 +12,9 @@ import (
 // one value, "entry". Each value has a bucket of its own, because bbolt keeps up to four values in
 // a page, however large: in one bucket, a value would be rewritten with each of the next ones.
 //
-//	byte  0      format, journalFormat
-//	bytes 1..4   CRC-32C, little endian, over the key, byte 0 and the rest
-//	rest         one zstd frame of cells, in the order of their addresses
-//
-// A cell is: uvarint length and address; one byte, 1 if the key is deleted;
-// unless it is, uvarint length and value.
-const (
-	journalFormat   = 1
-	journalChecksum = 1 // offset of the CRC
-	journalBody     = 5 // offset of the frame
-)
+// The value is a frame. Its content is one zstd frame of cells, in the order of their addresses. A cell
+// is: uvarint length and address; one byte, 1 if the key is deleted; unless it is, uvarint length and
+// value.
 
 // ErrJournal means that a journal entry does not decode.
 var ErrJournal = errors.New("journal entry is corrupt")
@@ -32,29 +24,23 @@ func EncodeJournalEntry(c *Codecs, key []byte, addrs []string, cells func(addr s
 	var raw []byte
 	for _, addr := range addrs {
 		value, deleted := cells(addr)
-		raw = binary.AppendUvarint(raw, uint64(len(addr)))
-		raw = append(raw, addr...)
+		raw = appendPrefixed(raw, addr)
 		if deleted {
 			raw = append(raw, 1)
 			continue
 		}
-		raw = append(raw, 0)
-		raw = binary.AppendUvarint(raw, uint64(len(value)))
-		raw = append(raw, value...)
+		raw = appendPrefixed(append(raw, 0), value)
 	}
 	enc, err := c.Encoder(0, nil)
 	if err != nil {
 		return nil, err
 	}
-	b := enc.EncodeAll(raw, make([]byte, journalBody, journalBody+len(raw)/2+64))
-	b[0] = journalFormat
-	putChecksum(nameSum(key), b, journalChecksum)
-	return b, nil
+	return sealFrame(key, enc.EncodeAll(raw, make([]byte, frameBody, frameBody+len(raw)/2+64))), nil
 }
 
 // VerifyJournalEntry returns an error if the entry for key is corrupt. It does not decompress it.
 func VerifyJournalEntry(key, b []byte) error {
-	if len(b) < journalBody || b[0] != journalFormat || !checksumMatches(nameSum(key), b, journalChecksum) {
+	if openFrame(key, b) == nil {
 		return ErrJournal
 	}
 	return nil
@@ -93,14 +79,15 @@ func (e *JournalCells) Cell(r CellRef) (addr string, value []byte, deleted bool)
 
 // DecodeJournalEntry returns the cells of the entry for key, with entry as their entry number.
 func DecodeJournalEntry(c *Codecs, entry uint32, key, b []byte) (*JournalCells, error) {
-	if err := VerifyJournalEntry(key, b); err != nil {
-		return nil, err
+	content := openFrame(key, b)
+	if content == nil {
+		return nil, ErrJournal
 	}
 	dec, err := c.Decoder(0, nil)
 	if err != nil {
 		return nil, err
 	}
-	raw, err := dec.DecodeAll(b[journalBody:], nil)
+	raw, err := dec.DecodeAll(content, nil)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrJournal, err)
 	}

@@ -100,9 +100,4 @@ func Locate(addr string) (path [][]byte, key []byte) {
 }
 
 // IndexKey returns the key of an index entry: value 0x00 key. Neither has a zero byte.
-func IndexKey(value, key string) []byte {
-	b := make([]byte, 0, len(value)+1+len(key))
-	b = append(b, value...)
-	b = append(b, 0)
-	return append(b, key...)
-}
+func IndexKey(value, key string) []byte { return []byte(value + "\x00" + key) }

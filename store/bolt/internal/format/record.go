@@ -77,8 +77,7 @@ func (r *Record) Encode(key []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(r.Dict))
 	b = binary.AppendUvarint(b, uint64(r.Size))
 	for _, s := range []string{r.Uid, r.Rv, r.FirstRV} {
-		b = binary.AppendUvarint(b, uint64(len(s)))
-		b = append(b, s...)
+		b = appendPrefixed(b, s)
 	}
 	b = append(b, r.Payload...)
 	putChecksum(nameSum(key), b, recordChecksum)

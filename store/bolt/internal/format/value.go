@@ -67,26 +67,21 @@ func DecodeJSON(id string, name, b []byte, v any) error {
 	return json.Unmarshal(raw, v)
 }
 
-// EncodeNumber returns a number of 4 or 8 bytes, big endian, with a checksum.
-func EncodeNumber[N uint32 | uint64](id string, name []byte, n N) ([]byte, error) {
-	b, err := binary.Append(nil, binary.BigEndian, n)
-	if err != nil {
-		return nil, err
-	}
-	return WithChecksum(id, name, b), nil
+// EncodeNumber returns a number of 8 bytes, big endian, with a checksum.
+func EncodeNumber(id string, name []byte, n uint64) []byte {
+	return WithChecksum(id, name, binary.BigEndian.AppendUint64(nil, n))
 }
 
 // DecodeNumber verifies and decodes a value of EncodeNumber.
-func DecodeNumber[N uint32 | uint64](id string, name, b []byte) (n N, err error) {
+func DecodeNumber(id string, name, b []byte) (uint64, error) {
 	raw, err := VerifyChecksum(id, name, b)
 	if err != nil {
 		return 0, err
 	}
-	if len(raw) != binary.Size(n) {
-		return 0, fmt.Errorf("it has %d bytes, not %d", len(raw), binary.Size(n))
+	if len(raw) != 8 {
+		return 0, fmt.Errorf("it has %d bytes, not 8", len(raw))
 	}
-	_, err = binary.Decode(raw, binary.BigEndian, &n)
-	return n, err
+	return binary.BigEndian.Uint64(raw), nil
 }
 
 // EncodeDictIDs returns the ids of a collection's dictionaries, oldest first, 4 bytes each,
@@ -115,4 +110,87 @@ func DecodeDictIDs(id string, b []byte) (ids []uint32, err error) {
 		ids = append(ids, binary.BigEndian.Uint32(raw))
 	}
 	return ids, nil
+}
+
+// DictKey returns the key of a dictionary in the bucket "dict", where it is a frame.
+func DictKey(id uint32) []byte { return binary.BigEndian.AppendUint32(nil, id) }
+
+// EncodeDict returns the value of a dictionary, for key.
+func EncodeDict(key, content []byte) []byte {
+	return sealFrame(key, append(make([]byte, frameBody, frameBody+len(content)), content...))
+}
+
+// DecodeDict returns the content in a buffer of its own, nil if it is corrupt. The checksum of a
+// record covers its compressed bytes: with a changed dictionary these would decode to something else.
+func DecodeDict(key, b []byte) []byte {
+	return append([]byte(nil), openFrame(key, b)...)
+}
+
+// KeyIDBytes is the length of a key's id.
+const KeyIDBytes = 8
+
+// The encryption header of an encrypted file is in meta, under "encryption":
+//
+//	byte  0       format, encryptionFormat
+//	bytes 1..8    id of the key
+//	bytes 9..40   salt of this file
+//	rest          tag: AES-256-GCM of nothing, with the address of this value and bytes 0
+//	              to 40 as associated data, which only the right key makes
+//
+// The key of the values is derived from key and salt with HKDF-SHA-256. A file has one key for as
+// long as it exists: another key needs another file.
+const (
+	encryptionFormat = 1
+	SaltBytes        = 32
+	encryptionTag    = 1 + KeyIDBytes + SaltBytes // offset of the tag
+)
+
+// EncodeEncryptionHeader returns an encryption header up to its tag.
+func EncodeEncryptionHeader(id [KeyIDBytes]byte, salt []byte) []byte {
+	b := make([]byte, 0, 2*encryptionTag)
+	b = append(append(b, encryptionFormat), id[:]...)
+	return append(b, salt...)
+}
+
+// DecodeEncryptionHeader splits an encryption header. It verifies only the format; the cipher
+// verifies the tag.
+func DecodeEncryptionHeader(b []byte) (id [KeyIDBytes]byte, salt, tag []byte, ok bool) {
+	if len(b) < encryptionTag || b[0] != encryptionFormat {
+		return id, nil, nil, false
+	}
+	return [KeyIDBytes]byte(b[1:]), b[1+KeyIDBytes : encryptionTag], b[encryptionTag:], true
+}
+
+// TxStamp describes the newest transaction. Every transaction writes it, to the meta
+// bucket's value "last":
+//
+//	bytes 0..7   number of the transaction, big endian
+//	byte  8      1 if it was the last one before the file was closed, else 0
+//	rest         boot id of the machine that it was made on; empty if it has none
+//
+// The number ties the data to bbolt's meta page: after a power cut, a disk that reported writes too
+// early may hold a new meta page and old data.
+type TxStamp struct {
+	Tx    uint64
+	Clean bool
+	Boot  string
+}
+
+// Encode returns the stamp as it is stored.
+func (s TxStamp) Encode() []byte {
+	b := binary.BigEndian.AppendUint64(nil, s.Tx)
+	if s.Clean {
+		b = append(b, 1)
+	} else {
+		b = append(b, 0)
+	}
+	return append(b, s.Boot...)
+}
+
+// DecodeTxStamp decodes the bytes of [TxStamp.Encode].
+func DecodeTxStamp(b []byte) (s TxStamp, ok bool) {
+	if len(b) < 9 || b[8] > 1 {
+		return s, false
+	}
+	return TxStamp{Tx: binary.BigEndian.Uint64(b), Clean: b[8] == 1, Boot: string(b[9:])}, true
 }

@@ -144,7 +144,7 @@ func inOrder(path [][]byte) bool {
 // Update commits a transaction whose changes readers see. It folds first, so that the memtable
 // never hides a change.
 func (l *Log) Update(fn func(*boltfile.Tx) error) error {
-	if l.mem.size() > 0 {
+	if l.mem.cells() > 0 {
 		if err := l.Fold(); err != nil {
 			return err
 		}
@@ -173,17 +173,10 @@ func (l *Log) rewrite(fn func(*boltfile.Tx) (folded bool, err error)) error {
 	if err != nil {
 		// If only the last fsync failed, this process sees the change nevertheless. The memtable
 		// fits that state of the file, because its cells are in both.
-		if actual, readErr := l.readEpoch(); readErr == nil {
-			epoch = actual
-		}
+		_ = l.opts.Handle.View(func(tx *boltfile.Tx) error { epoch = boltfile.Epoch(tx); return nil })
 		l.mem.foldEnds(epoch, false)
 		return err
 	}
 	l.mem.foldEnds(epoch+1, folded)
 	return nil
-}
-
-func (l *Log) readEpoch() (epoch uint64, err error) {
-	err = l.opts.Handle.View(func(tx *boltfile.Tx) error { epoch = boltfile.Epoch(tx); return nil })
-	return epoch, err
 }

@@ -3,6 +3,7 @@ package writeback
 import (
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
@@ -30,11 +31,7 @@ func (l *Log) append() error {
 	if err := l.packAll(); err != nil {
 		return fmt.Errorf("flush: %w", err)
 	}
-	addrs := make([]string, 0, len(l.dirty))
-	for addr := range l.dirty {
-		addrs = append(addrs, addr)
-	}
-	slices.Sort(addrs)
+	addrs := slices.Sorted(maps.Keys(l.dirty))
 	over := l.mem.snapshot()
 	var size int
 	var seq uint64

@@ -60,11 +60,7 @@ type Options struct {
 	// writer, unless the database is closed.
 	OnTime func()
 
-	Hooks
-}
-
-// Hooks are called by the writer's goroutine.
-type Hooks struct {
+	// These are called by the writer's goroutine.
 	BeforeFlush func()       // before a flush; it may Put
 	BeforeFold  func()       // before a fold that the journal's size or age, or Close, calls for; it may Put
 	MayFold     func() bool  // reports whether a flush may fold
@@ -75,7 +71,7 @@ type Hooks struct {
 // New returns the log of a file that was just opened. Replay comes next.
 func New(opts Options) *Log {
 	return &Log{
-		opts: opts, dirty: map[string]int{}, schedule: schedule{interval: opts.Interval}, folded: opts.Clock.Now(),
+		opts: opts, mem: memtable{Overlay: *NoOverlay()}, dirty: map[string]int{}, schedule: schedule{interval: opts.Interval}, folded: opts.Clock.Now(),
 	}
 }
 
@@ -84,16 +80,13 @@ var errBehind = errors.New("changes wait to be made durable and there is no room
 
 // Reserve returns an error unless more cells may be put. It flushes if many bytes are dirty.
 func (l *Log) Reserve() error {
-	switch l.schedule.pressure(l.opts.Clock.Now()) {
-	case mustWait:
-		return fmt.Errorf("%w: %w", errBehind, l.Err())
-	case mustFlush:
-		if err := l.Flush(); err != nil {
-			return fmt.Errorf("%w: %w", errBehind, err)
-		}
-	case shouldFlush:
-		_ = l.Flush() // Err has the error, and the timer tries again
-	case noPressure:
+	full, flush := l.schedule.pressure(l.opts.Clock.Now())
+	err := l.Err()
+	if flush {
+		err = l.Flush() // unless full, the timer tries again after an error
+	}
+	if full && err != nil {
+		return fmt.Errorf("%w: %w", errBehind, err)
 	}
 	return nil
 }
@@ -120,7 +113,7 @@ func (l *Log) Snapshot() *Overlay { return l.mem.snapshot() }
 
 // Live returns the memtable itself, which only the writer may use, until the next Put. It takes no
 // snapshot, after which the next Put would have to copy the nodes on its way to each cell.
-func (l *Log) Live() *Overlay { return l.mem.live() }
+func (l *Log) Live() *Overlay { return &l.mem.Overlay }
 
 // Cells returns the number of cells in the memtable.
 func (l *Log) Cells() int { return l.mem.cells() }

@@ -1,10 +1,14 @@
 package writeback
 
 import (
-	"iter"
+	"bytes"
+	"strings"
 	"sync"
 
 	"github.com/tidwall/btree"
+
+	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
+	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
 
 // Cell is the newest state of one key of one bucket.
@@ -30,19 +34,16 @@ func (c Cell) size(addr string) int {
 //
 // Its keys are the path of a bucket and a key in it, see format.Address.
 type memtable struct {
+	Overlay            // what readers see now
 	mu      sync.Mutex // held for work in memory only, never for I/O
-	tree    btree.Map[string, Cell]
-	bytes   int
-	snap    *Overlay // of tree as it is; nil if tree has changed since
-	epoch   uint64   // of the file that the overlay fits
-	folding bool     // the overlay fits the next epoch too
+	snap    *Overlay   // a copy of the Overlay as it is; nil if that has changed since
 }
 
 // Overlay is a memtable as it was at one moment. It never changes.
 type Overlay struct {
 	tree    *btree.Map[string, Cell]
-	epoch   uint64
-	folding bool
+	epoch   uint64 // of the file that the overlay fits
+	folding bool   // the overlay fits the next epoch too
 }
 
 // snapshot returns an immutable copy of the memtable. It copies at most the root of the tree.
@@ -55,11 +56,6 @@ func (m *memtable) snapshot() *Overlay {
 	return m.snap
 }
 
-// live returns the memtable itself, which the writer may use until the next put.
-func (m *memtable) live() *Overlay {
-	return &Overlay{tree: &m.tree, epoch: m.epoch, folding: m.folding}
-}
-
 // put makes all cells visible at once.
 func (m *memtable) put(cells map[string]Cell) {
 	if len(cells) == 0 {
@@ -69,22 +65,7 @@ func (m *memtable) put(cells map[string]Cell) {
 	defer m.mu.Unlock()
 	m.snap = nil
 	for addr, c := range cells {
-		old, replaced := m.tree.Set(addr, c)
-		if replaced {
-			m.bytes -= len(addr) + len(old.Value)
-		}
-		m.bytes += len(addr) + len(c.Value)
-	}
-}
-
-// load fills an empty memtable with cells in the order of their addresses.
-func (m *memtable) load(cells iter.Seq2[string, Cell]) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.snap = nil
-	for addr, c := range cells {
-		m.tree.Load(addr, c)
-		m.bytes += len(addr) + len(c.Value)
+		m.tree.Set(addr, c)
 	}
 }
 
@@ -104,7 +85,7 @@ func (m *memtable) foldEnds(epoch uint64, folded bool) {
 	defer m.mu.Unlock()
 	m.folding, m.epoch, m.snap = false, epoch, nil
 	if folded {
-		m.tree, m.bytes = btree.Map[string, Cell]{}, 0
+		m.tree = &btree.Map[string, Cell]{}
 	}
 }
 
@@ -112,12 +93,6 @@ func (m *memtable) cells() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.tree.Len()
-}
-
-func (m *memtable) size() int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.bytes
 }
 
 // Fits reports whether the overlay and the file at epoch are one consistent state.
@@ -142,3 +117,72 @@ func (o *Overlay) Get(addr string) (Cell, bool) {
 	}
 	return o.tree.Get(addr)
 }
+
+// Cursor iterates over the keys of a bucket in order, with the overlay applied to the file.
+type Cursor struct {
+	file   *boltfile.Cursor // nil if the file has no such bucket
+	prefix string           // of the bucket's addresses
+	over   btree.MapIter[string, Cell]
+
+	fileKey, fileValue []byte
+	overOK             bool
+}
+
+// Cursor returns a cursor over the bucket at path, which is b in the file, nil for none.
+func (o *Overlay) Cursor(path [][]byte, b *boltfile.Bucket) *Cursor {
+	c := &Cursor{prefix: format.Address(path, nil), over: o.tree.Iter()}
+	if b != nil {
+		c.file = b.Cursor()
+	}
+	return c
+}
+
+// Seek moves to the first key that is not before key.
+func (c *Cursor) Seek(key []byte) (k, v []byte) {
+	if c.file != nil {
+		c.fileKey, c.fileValue = c.file.Seek(key)
+	}
+	c.overOK = c.over.Seek(c.prefix + string(key))
+	return c.lower()
+}
+
+// Next moves to the key after k, the cursor's current key.
+func (c *Cursor) Next(k []byte) (key, v []byte) {
+	if c.fileKey != nil && bytes.Equal(c.fileKey, k) {
+		c.nextFile()
+	}
+	if c.inOver() && string(k) == c.overKey() {
+		c.overOK = c.over.Next()
+	}
+	return c.lower()
+}
+
+// lower returns the lower of the two keys, the overlay's if they are equal. It skips keys
+// that are deleted in the overlay.
+func (c *Cursor) lower() (k, v []byte) {
+	for {
+		if !c.inOver() {
+			return c.fileKey, c.fileValue
+		}
+		key, value := c.overKey(), c.over.Value()
+		if c.fileKey != nil && string(c.fileKey) < key {
+			return c.fileKey, c.fileValue
+		}
+		if !value.Deleted {
+			return []byte(key), value.Value
+		}
+		if c.fileKey != nil && string(c.fileKey) == key {
+			c.nextFile()
+		}
+		c.overOK = c.over.Next()
+	}
+}
+
+func (c *Cursor) nextFile() { c.fileKey, c.fileValue = c.file.Next() }
+
+// inOver reports whether the overlay has a key of this bucket at or after the cursor.
+func (c *Cursor) inOver() bool {
+	return c.overOK && strings.HasPrefix(c.over.Key(), c.prefix)
+}
+
+func (c *Cursor) overKey() string { return c.over.Key()[len(c.prefix):] }

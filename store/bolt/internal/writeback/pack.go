@@ -24,7 +24,7 @@ const (
 
 // Unpacked returns the addresses of the dirty cells that are to be packed before they are written.
 func (l *Log) Unpacked() (addrs []string) {
-	live := l.mem.live()
+	live := l.Live()
 	for addr := range l.dirty {
 		if x, ok := live.Get(addr); ok && x.Pack != nil {
 			addrs = append(addrs, addr)
@@ -35,7 +35,7 @@ func (l *Log) Unpacked() (addrs []string) {
 
 // Pack compresses those of the cells that are still unpacked.
 func (l *Log) Pack(addrs []string) error {
-	live, packed := l.mem.live(), make(map[string]Cell, len(addrs))
+	live, packed := l.Live(), make(map[string]Cell, len(addrs))
 	for _, addr := range addrs {
 		x, ok := live.Get(addr)
 		if _, dirty := l.dirty[addr]; !ok || !dirty || x.Pack == nil {

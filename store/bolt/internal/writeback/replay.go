@@ -31,7 +31,9 @@ func (l *Log) Replay() error {
 		go func() { merged <- mergeJournal(entries) }()
 		err := tx.Read(func() error { return l.decodeEntries(b, entries) }) // Tx.Read turns a panic into an error
 		close(entries)
-		l.mem.load(<-merged)
+		for addr, c := range <-merged {
+			l.mem.tree.Load(addr, c) // in order; nothing else uses the memtable yet
+		}
 		if err != nil {
 			return err
 		}

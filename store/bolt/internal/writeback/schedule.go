@@ -81,24 +81,11 @@ func (s *schedule) due() (at time.Time, ok bool) {
 	return s.since.Add(wait), true
 }
 
-// pressure is what has to happen before more changes are accepted.
-type pressure int
-
-const (
-	noPressure  pressure = iota
-	shouldFlush          // a failed flush is tried again later
-	mustFlush            // changes are refused unless the flush succeeds
-	mustWait             // changes are refused: the last flush failed a moment ago
-)
-
-func (s *schedule) pressure(now time.Time) pressure {
-	switch {
-	case s.bytes >= maxUnflushedBytes && now.Before(s.retryAt):
-		return mustWait
-	case s.bytes >= maxUnflushedBytes:
-		return mustFlush
-	case s.bytes >= flushBytes && s.retryAt.IsZero():
-		return shouldFlush
+// pressure says what has to happen before more changes are accepted: if flush is true, a flush; if full
+// is true, changes are refused unless the newest flush was successful.
+func (s *schedule) pressure(now time.Time) (full, flush bool) {
+	if s.bytes >= maxUnflushedBytes {
+		return true, !now.Before(s.retryAt)
 	}
-	return noPressure
+	return false, s.bytes >= flushBytes && s.retryAt.IsZero()
 }

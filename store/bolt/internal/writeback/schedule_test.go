@@ -82,18 +82,18 @@ func TestSchedule_Failed_BacksOff(t *testing.T) {
 func TestSchedule_Pressure(t *testing.T) {
 	later := start.Add(time.Second)
 	for _, c := range []struct {
-		name   string
-		bytes  int
-		failed bool
-		now    time.Time
-		want   pressure
+		name        string
+		bytes       int
+		failed      bool
+		now         time.Time
+		full, flush bool
 	}{
-		{"little", flushBytes - 1, false, start, noPressure},
-		{"a flush's worth", flushBytes, false, start, shouldFlush},
-		{"a flush's worth after a failure", flushBytes, true, later, noPressure},
-		{"too much", maxUnflushedBytes, false, start, mustFlush},
-		{"too much, right after a failure", maxUnflushedBytes, true, start, mustWait},
-		{"too much, when it is time to retry", maxUnflushedBytes, true, later, mustFlush},
+		{"little", flushBytes - 1, false, start, false, false},
+		{"a flush's worth", flushBytes, false, start, false, true},
+		{"a flush's worth after a failure", flushBytes, true, later, false, false},
+		{"too much", maxUnflushedBytes, false, start, true, true},
+		{"too much, right after a failure", maxUnflushedBytes, true, start, true, false},
+		{"too much, when it is time to retry", maxUnflushedBytes, true, later, true, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := schedule{interval: time.Second}
@@ -101,7 +101,9 @@ func TestSchedule_Pressure(t *testing.T) {
 			if c.failed {
 				s.failed(start)
 			}
-			require.Equal(t, c.want, s.pressure(c.now))
+			full, flush := s.pressure(c.now)
+			require.Equal(t, c.full, full)
+			require.Equal(t, c.flush, flush)
 		})
 	}
 }
