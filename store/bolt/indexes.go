@@ -2,7 +2,12 @@ package bolt
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
+	"iter"
 	"maps"
+	"slices"
+	"strings"
 
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
@@ -135,4 +140,79 @@ func (c *collection) syncIndexes(gen *boltfile.Bucket) (work bool, err error) {
 		}
 	}
 	return len(build.Indexes) > 0, nil
+}
+
+// computedRows is how many rows of an index that is being built are computed in one pass over the
+// objects. Up to twice as many rows are in memory.
+const computedRows = 4096
+
+// indexRows iterates over the keys of an index's bucket that start with prefix and come after the
+// key after, as of returns them. If the index is being built, it computes them from the objects.
+func indexRows[T any](v *view, index, prefix, after string, of func(row string) (T, error)) iter.Seq2[T, error] {
+	complete, building := v.definitions()
+	if _, ok := complete[index]; ok {
+		path := v.path(format.BucketIndex, []byte(index))
+		return scan(v, path, prefix, after, func(k, _ []byte) (T, error) { return of(string(k)) })
+	}
+	spec, known := building[index]
+	var x store.Index
+	if known {
+		x, known = v.function(index, spec)
+	}
+	return func(yield func(T, error) bool) {
+		var none T
+		if !known {
+			yield(none, fmt.Errorf("collection %s: index %q: %w", v.id, index, store.ErrNoIndex))
+			return
+		}
+		for more := true; more; {
+			rows, err := v.lowestRows(x, prefix, after)
+			if err != nil {
+				yield(none, err)
+				return
+			}
+			for _, row := range rows {
+				if !yield(of(row)) {
+					return
+				}
+				after = row
+			}
+			more = len(rows) == computedRows
+		}
+	}
+}
+
+// function returns the index with a name and a spec. A program's own index is known only if the
+// collection was opened with it.
+func (v *view) function(name, spec string) (store.Index, bool) {
+	for _, x := range v.indexes {
+		if x.Name == name && x.Spec == spec {
+			return x, true
+		}
+	}
+	return store.IndexFromSpec(name, spec)
+}
+
+// lowestRows returns the first computedRows rows of an index that start with prefix and come after
+// the row after, in order. It leaves out objects that are corrupt, which a build does too.
+func (v *view) lowestRows(x store.Index, prefix, after string) (rows []string, err error) {
+	for o, err := range v.Objects("", "") {
+		if damage := (*store.CorruptionError)(nil); errors.As(err, &damage) && damage.Key != "" {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, value := range x.Values(o) {
+			if row := string(format.IndexKey(value, o.Key())); row > after && strings.HasPrefix(row, prefix) {
+				rows = append(rows, row)
+			}
+		}
+		if len(rows) >= 2*computedRows {
+			slices.Sort(rows)
+			rows = rows[:computedRows]
+		}
+	}
+	slices.Sort(rows)
+	return rows[:min(len(rows), computedRows)], nil
 }

@@ -1,7 +1,6 @@
 package bolt
 
 import (
-	"bytes"
 	"iter"
 	"slices"
 	"strings"
@@ -59,33 +58,26 @@ func (v *view) namespaceEntries(prefix string, after store.IndexEntry) iter.Seq2
 
 // namespaces returns the namespaces that have objects, in order, by seeking from
 // each to the next.
-func (v *view) namespaces() ([]string, error) {
+func (v *view) namespaces() (found []string, err error) {
 	cur, err := v.cursor(v.path(format.BucketObjects))
 	if err != nil {
 		return nil, err
 	}
-	var found []string
-	clusterScoped := false
-	use := func([]byte, []byte) {}
-	k, err := v.step(func() ([]byte, []byte) { return cur.Seek(nil) }, use)
-	for err == nil && k != nil {
-		ns, _, ok := bytes.Cut(k, []byte{'/'})
-		if !ok {
-			clusterScoped = true
-			at := k
-			k, err = v.step(func() ([]byte, []byte) { return cur.Next(at) }, use)
-			continue
+	move := func() ([]byte, []byte) { return cur.Seek(nil) }
+	for {
+		k, err := v.step(move, func([]byte, []byte) {})
+		if err != nil || k == nil {
+			slices.Sort(found)
+			return slices.Compact(found), err
 		}
-		found = append(found, string(ns))
-		past := append(bytes.Clone(ns), '/'+1)
-		k, err = v.step(func() ([]byte, []byte) { return cur.Seek(past) }, use)
+		ns := store.KeyNamespace(string(k))
+		if len(found) == 0 || found[len(found)-1] != ns {
+			found = append(found, ns)
+		}
+		if ns == "" {
+			move = func() ([]byte, []byte) { return cur.Next(k) }
+		} else {
+			move = func() ([]byte, []byte) { return cur.Seek([]byte(ns + string('/'+1))) }
+		}
 	}
-	if err != nil {
-		return nil, err
-	}
-	if clusterScoped {
-		found = append(found, "")
-	}
-	slices.Sort(found)
-	return slices.Compact(found), nil
 }

@@ -1,6 +1,7 @@
 package bolt
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"maps"
@@ -61,18 +62,18 @@ func (r *replacement) Apply(changes []store.Change) error {
 	if r.done {
 		return fmt.Errorf("collection %s: replacement has ended: %w", r.c.id, store.ErrClosed)
 	}
-	if r.c.db.handle.Closed() {
-		return fmt.Errorf("collection %s: %w", r.c.id, store.ErrClosed)
-	}
 	if err := r.hold(changes); err != nil {
 		return fmt.Errorf("collection %s: %w", r.c.id, err)
 	}
-	return r.spillIfFull()
+	return r.spillIf(r.full())
 }
 
 // hold adds changes to the held ones and, if these are enough for a dictionary, encodes them. After
 // an error the changes are not held.
 func (r *replacement) hold(changes []store.Change) error {
+	if r.c.db.handle.Closed() {
+		return store.ErrClosed
+	}
 	before, size := len(r.held), r.heldBytes
 	for _, ch := range changes {
 		if ch.Object != nil {
@@ -100,19 +101,28 @@ func (r *replacement) encodeHeld() error {
 	clear(r.held)
 	r.held, r.heldBytes = r.held[:0], 0
 	for _, w := range writes {
+		r.highest = history.Higher(r.highest, w.rec.Rv)
+	}
+	r.pend(writes)
+	return nil
+}
+
+// pend makes writes pending, for the first time or, after a failed transaction, again.
+func (r *replacement) pend(writes []write) {
+	for _, w := range writes {
 		if old, ok := r.pending[w.key]; ok {
 			r.bytes -= old.bytes()
 		}
 		r.pending[w.key] = w
 		r.bytes += w.bytes()
-		r.highest = history.Higher(r.highest, w.rec.Rv)
 	}
-	return nil
 }
 
-// spillIfFull spills if the pending changes have reached the budget.
-func (r *replacement) spillIfFull() error {
-	if r.bytes < r.c.db.opts.ReplaceBudget {
+// full reports whether the pending changes have reached the budget.
+func (r *replacement) full() bool { return r.bytes >= r.c.db.opts.ReplaceBudget }
+
+func (r *replacement) spillIf(due bool) error {
+	if !due {
 		return nil
 	}
 	if err := r.spill(); err != nil {
@@ -129,12 +139,8 @@ func (r *replacement) spill() error {
 		}
 	}
 	writes := r.takePending()
-	state := r.state
-	err := r.c.db.hidden(func(tx *boltfile.Tx) error {
-		b, err := r.c.bucket(tx)
-		if err != nil {
-			return err
-		}
+	var state store.State
+	err := r.hidden(func(tx *boltfile.Tx, b *boltfile.Bucket) error {
 		gen := b.Bucket(format.GenName(r.gen))
 		fillObjects(gen)
 		g, err := fileGeneration(r.c, tx, gen, format.GenName(r.gen))
@@ -145,7 +151,7 @@ func (r *replacement) spill() error {
 		return g.writeAll(writes, &state)
 	})
 	if err != nil {
-		r.putBack(writes)
+		r.pend(writes)
 		return err
 	}
 	r.state = state
@@ -153,6 +159,17 @@ func (r *replacement) spill() error {
 		r.touched[w.key] = w.deletion
 	}
 	return nil
+}
+
+// hidden commits a transaction that changes the collection's bucket, but nothing visible to readers.
+func (r *replacement) hidden(fn func(tx *boltfile.Tx, b *boltfile.Bucket) error) error {
+	return r.c.db.hidden(func(tx *boltfile.Tx) error {
+		b, err := r.c.bucket(tx)
+		if err != nil {
+			return err
+		}
+		return fn(tx, b)
+	})
 }
 
 // fillObjects makes full pages of the objects of a list, which comes in key order, instead of leaving
@@ -164,21 +181,10 @@ func fillObjects(gen *boltfile.Bucket) {
 }
 
 func (r *replacement) takePending() []write {
-	writes := make([]write, 0, len(r.pending))
-	for _, w := range r.pending {
-		writes = append(writes, w)
-	}
+	writes := slices.Collect(maps.Values(r.pending))
 	sortWrites(writes)
 	r.pending, r.bytes = map[string]write{}, 0
 	return writes
-}
-
-// putBack makes writes pending again after a failed transaction, for a retry.
-func (r *replacement) putBack(writes []write) {
-	for _, w := range writes {
-		r.pending[w.key] = w
-		r.bytes += w.bytes()
-	}
 }
 
 // begin creates the new generation as a copy of the current one, without its history.
@@ -207,7 +213,11 @@ func (r *replacement) begin() error {
 	if err != nil {
 		return err
 	}
-	for _, path := range copied(complete) {
+	paths := [][][]byte{{format.BucketObjects}}
+	for _, name := range slices.Sorted(maps.Keys(complete)) {
+		paths = append(paths, [][]byte{format.BucketIndex, []byte(name)})
+	}
+	for _, path := range paths {
 		if err := r.copyBucket(gen, path); err != nil {
 			return err
 		}
@@ -216,36 +226,21 @@ func (r *replacement) begin() error {
 	return nil
 }
 
-// copied returns the paths of the buckets of a generation that begin copies.
-func copied(indexes definitions) [][][]byte {
-	paths := [][][]byte{{format.BucketObjects}}
-	for _, name := range slices.Sorted(maps.Keys(indexes)) {
-		paths = append(paths, [][]byte{format.BucketIndex, []byte(name)})
-	}
-	return paths
-}
-
 // copyBucket copies one bucket of the current generation into gen, in
 // transactions of bounded size.
 func (r *replacement) copyBucket(gen uint64, path [][]byte) error {
 	var after []byte
 	for more := true; more; {
-		err := r.c.db.hidden(func(tx *boltfile.Tx) error {
-			b, err := r.c.bucket(tx)
-			if err != nil {
-				return err
-			}
+		err := r.hidden(func(_ *boltfile.Tx, b *boltfile.Bucket) error {
 			from, to := b.Bucket(format.GenName(gen-1)).At(path), b.Bucket(format.GenName(gen)).At(path)
 			if from == nil || to == nil {
 				return r.c.damage("a bucket is missing")
 			}
 			to.FillSequentially()
 			cur := from.Cursor()
-			k, v := cur.First()
-			if after != nil {
-				if k, v = cur.Seek(after); string(k) == string(after) {
-					k, v = cur.Next()
-				}
+			k, v := cur.Seek(after)
+			if after != nil && bytes.Equal(k, after) {
+				k, v = cur.Next()
 			}
 			for n := 0; k != nil && n < copyRecords; n++ {
 				if err := to.Put(k, v); err != nil {
@@ -277,13 +272,8 @@ func (r *replacement) Commit(cp store.Checkpoint) error {
 	if err := r.encodeHeld(); err != nil {
 		return fmt.Errorf("collection %s: %w", c.id, err)
 	}
-	if err := r.spillIfFull(); err != nil {
+	if err := r.spillIf(r.full() || r.gen != 0 && len(r.pending) > 0); err != nil {
 		return err
-	}
-	if r.gen != 0 && len(r.pending) > 0 {
-		if err := r.spill(); err != nil {
-			return fmt.Errorf("collection %s: replace: %w", c.id, err)
-		}
 	}
 	stored := c.State()
 	goesOn := c.Info().Scope() == c.want.Scope() && store.ContinuesHistory(stored, cp)
@@ -317,7 +307,7 @@ func (r *replacement) Commit(cp store.Checkpoint) error {
 		return errors.Join(putJSON(b, c.id, format.KeyState, state), putJSON(b, c.id, format.KeyInfo, c.want))
 	})
 	if err != nil {
-		r.putBack(writes)
+		r.pend(writes)
 		return fmt.Errorf("collection %s: replace: %w", c.id, err)
 	}
 	c.mu.Lock()
@@ -401,11 +391,7 @@ func (r *replacement) end() {
 }
 
 func (r *replacement) dropGeneration(gen uint64) error {
-	return r.c.db.hidden(func(tx *boltfile.Tx) error {
-		b, err := r.c.bucket(tx)
-		if err != nil {
-			return err
-		}
+	return r.hidden(func(_ *boltfile.Tx, b *boltfile.Bucket) error {
 		if err := b.DeleteBucket(format.GenName(gen)); err != nil {
 			return fmt.Errorf("collection %s: drop generation: %w", r.c.id, err)
 		}

@@ -17,17 +17,13 @@ import (
 // history, which is not visible until Commit switches to the new generation.
 func (r *replacement) recordGeneration(known string, cp store.Checkpoint) (history.Head, error) {
 	var head history.Head // of the current generation
-	err := r.c.db.hidden(func(tx *boltfile.Tx) error {
-		_, before, err := r.recorder(tx, head)
-		if err != nil {
-			return err
-		}
+	err := r.generations(head, func(now, before *generation) (err error) {
 		// If the head is corrupt, it is empty and the history starts again at cp.
 		head, _ = before.view.decodeHead(before.root.Get(format.KeyHistory))
-		if err := head.Track(r.c.history, before.highestChange); err != nil {
-			return err
+		if err = head.Track(r.c.history, before.highestChange); err == nil {
+			err = restartHistory(now.view.bucket(now.view.path()), r.c.id, history.Head{}) // an earlier attempt may have left entries
 		}
-		return restartHistory(r.generation(tx, r.gen), r.c.id, history.Head{}) // an earlier attempt may have left entries
+		return err
 	})
 	if err != nil {
 		return head, err
@@ -41,12 +37,8 @@ func (r *replacement) recordGeneration(known string, cp store.Checkpoint) (histo
 		}
 	}
 	var log *history.Log
-	err = r.c.db.hidden(func(tx *boltfile.Tx) error {
-		g, _, err := r.recorder(tx, head)
-		if err != nil {
-			return err
-		}
-		log = history.NewLog(head, g.history, known, cp.RV, cp.Proven())
+	err = r.generations(head, func(now, _ *generation) error {
+		log = history.NewLog(head, now.history, known, cp.RV, cp.Proven())
 		return log.Skip(store.Gap{})
 	})
 	if err != nil {
@@ -67,14 +59,10 @@ func (r *replacement) recordGeneration(known string, cp store.Checkpoint) (histo
 // record calls add with the changes of keys, in transactions of bounded size.
 func (r *replacement) record(keys []string, head history.Head, log *history.Log, add func(history.Change) error) error {
 	for part := range slices.Chunk(keys, copyRecords) {
-		err := r.c.db.hidden(func(tx *boltfile.Tx) error {
-			g, before, err := r.recorder(tx, head)
-			if err != nil {
-				return err
-			}
-			log.Rebind(g.history)
+		err := r.generations(head, func(now, before *generation) error {
+			log.Rebind(now.history)
 			for _, key := range part {
-				c, err := r.change(key, before, g)
+				c, err := r.change(key, before, now)
 				if err == nil {
 					err = add(c)
 				}
@@ -91,25 +79,22 @@ func (r *replacement) record(keys []string, head history.Head, log *history.Log,
 	return nil
 }
 
-func (r *replacement) generation(tx *boltfile.Tx, n uint64) *boltfile.Bucket {
-	b, err := r.c.bucket(tx)
-	if err != nil {
-		return nil
-	}
-	return b.Bucket(format.GenName(n))
-}
-
-// recorder returns the new generation and the current one, for a history with this head.
-func (r *replacement) recorder(tx *boltfile.Tx, head history.Head) (now, before *generation, err error) {
-	if before, err = fileGeneration(r.c, tx, r.generation(tx, r.gen-1), format.GenName(r.gen-1)); err != nil {
-		return nil, nil, err
-	}
-	if now, err = fileGeneration(r.c, tx, r.generation(tx, r.gen), format.GenName(r.gen)); err != nil {
-		return nil, nil, err
-	}
-	before.recordAttributes(head)
-	now.recordAttributes(head)
-	return now, before, nil
+// generations calls fn in a hidden transaction with the new generation and the current one, for a
+// history with this head.
+func (r *replacement) generations(head history.Head, fn func(now, before *generation) error) error {
+	return r.hidden(func(tx *boltfile.Tx, b *boltfile.Bucket) error {
+		var both [2]*generation
+		for i := range uint64(len(both)) {
+			name := format.GenName(r.gen - i)
+			g, err := fileGeneration(r.c, tx, b.Bucket(name), name)
+			if err != nil {
+				return err
+			}
+			g.recordAttributes(head)
+			both[i] = g
+		}
+		return fn(both[0], both[1])
+	})
 }
 
 // change returns the change of a key from generation before to generation now.

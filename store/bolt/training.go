@@ -46,27 +46,9 @@ type training struct {
 	best, newest float64 // packed/raw of a window: the lowest with this dictionary, and the newest; 0 if unknown
 	rest         int64   // raw bytes until the next dictionary
 
-	compactions int64 // of the database, as of the newest batch
-	due         bool  // the next objects make another dictionary
-	samples     samples
-}
-
-// samples are objects of at most dictBytes together.
-type samples struct {
-	objects []*object.Object
-	bytes   int
-}
-
-// put adds an object, and replaces an older state of the same object.
-func (s *samples) put(o *object.Object) {
-	if i := slices.IndexFunc(s.objects, func(old *object.Object) bool { return old.Key() == o.Key() }); i >= 0 {
-		s.bytes -= s.objects[i].Size()
-		s.objects = slices.Delete(s.objects, i, i+1)
-	}
-	// An object as long as a dictionary would leave no room for others.
-	if o.Size() <= dictBytes/2 && s.bytes+o.Size() <= dictBytes {
-		s.objects, s.bytes = append(s.objects, o), s.bytes+o.Size()
-	}
+	compactions int64            // of the database, as of the newest batch
+	due         bool             // the next objects make another dictionary
+	samples     []*object.Object // of earlier batches, for the next dictionary: fewer than dictMinObjects
 }
 
 // encoded records that an object of size bytes was compressed to packed bytes.
@@ -122,16 +104,19 @@ func (t *training) collect(changes []store.Change) []*object.Object {
 	}
 	if len(objects) < dictMinObjects {
 		// An object that changes often counts once, so that the dictionary is not made of that
-		// object alone.
+		// object alone. One as long as a dictionary would leave no room for others.
 		for _, o := range objects {
-			t.samples.put(o)
+			if o.Size() <= dictBytes/2 {
+				t.samples = slices.DeleteFunc(t.samples, func(old *object.Object) bool { return old.Key() == o.Key() })
+				t.samples = append(t.samples, o)
+			}
 		}
-		if objects = t.samples.objects; len(objects) < dictMinObjects {
+		if objects = t.samples; len(objects) < dictMinObjects {
 			return nil
 		}
 	}
 	t.raw, t.packed, t.best, t.newest, t.rest = 0, 0, 0, 0, trainingRest
-	t.due, t.samples = false, samples{}
+	t.due, t.samples = false, nil
 	return objects
 }
 

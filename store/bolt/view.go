@@ -366,13 +366,7 @@ func (v *view) IndexKeys(index, value, after string) iter.Seq2[string, error] {
 		return v.namespaceKeys(value, after)
 	}
 	prefix := value + "\x00"
-	return func(yield func(string, error) bool) {
-		for row, err := range v.indexRows(index, prefix, prefix+after) {
-			if !yield(strings.TrimPrefix(row, prefix), err) {
-				return
-			}
-		}
-	}
+	return indexRows(v, index, prefix, prefix+after, func(row string) (string, error) { return row[len(prefix):], nil })
 }
 
 // IndexEntries iterates over entries of an index.
@@ -380,17 +374,13 @@ func (v *view) IndexEntries(index, prefix string, after store.IndexEntry) iter.S
 	if index == store.NamespaceIndex {
 		return v.namespaceEntries(prefix, after)
 	}
-	return func(yield func(store.IndexEntry, error) bool) {
-		for row, err := range v.indexRows(index, prefix, entryPosition(after)) {
-			value, key, ok := strings.Cut(row, "\x00")
-			if err == nil && !ok {
-				err = v.corrupt("", fmt.Errorf("index %s has a malformed entry", index))
-			}
-			if !yield(store.IndexEntry{Value: value, Key: key}, err) {
-				return
-			}
+	return indexRows(v, index, prefix, entryPosition(after), func(row string) (e store.IndexEntry, err error) {
+		var ok bool
+		if e.Value, e.Key, ok = strings.Cut(row, "\x00"); !ok {
+			err = v.corrupt("", fmt.Errorf("index %s has a malformed entry", index))
 		}
-	}
+		return e, err
+	})
 }
 
 // entryPosition returns the position of an entry among the keys of its bucket.

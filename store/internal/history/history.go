@@ -20,7 +20,6 @@ package history
 
 import (
 	"fmt"
-	"math"
 	"math/big"
 	"strconv"
 	"strings"
@@ -353,29 +352,19 @@ func digits(rv string) string {
 	return strings.TrimLeft(rv, "0")
 }
 
-// before returns the number before rv; empty if there is none.
-func before(rv string) string {
-	rv = digits(rv)
-	if rv == "" {
-		return ""
-	}
-	if n, err := strconv.ParseUint(rv, 10, 64); err == nil {
-		return strconv.FormatUint(n-1, 10)
-	}
-	n, _ := new(big.Int).SetString(rv, 10)
-	return n.Sub(n, big.NewInt(1)).String()
-}
+// before returns the number before rv, successor that after it; empty if there is none.
+func before(rv string) string    { return shifted(rv, -1) }
+func successor(rv string) string { return shifted(rv, 1) }
 
-// successor returns the number after rv; empty if rv is no number.
-func successor(rv string) string {
-	if n, err := strconv.ParseUint(rv, 10, 64); err == nil && n < math.MaxUint64 {
-		return strconv.FormatUint(n+1, 10)
+func shifted(rv string, by int64) string {
+	if n, err := strconv.ParseInt(rv, 10, 63); err == nil && n+by >= 0 && decimal(rv) {
+		return strconv.FormatInt(n+by, 10)
 	}
 	n, ok := new(big.Int).SetString(rv, 10)
-	if !ok {
+	if !ok || !decimal(rv) || n.Add(n, big.NewInt(by)).Sign() < 0 {
 		return ""
 	}
-	return n.Add(n, big.NewInt(1)).String()
+	return n.String()
 }
 
 // after reports whether a and b are numbers and a is past b.
