@@ -100,3 +100,55 @@ func ContinuesHistory(state State, next Checkpoint) bool {
 	cmp, ok := object.CompareRV(state.RV, next.RV)
 	return state.Synced && ok && cmp <= 0 && state.Cluster == next.Cluster && Reason(next.ListReason).TrustsVersions()
 }
+
+// Attributes are what the history has of the values that an object had in the index with
+// [Index.History] set.
+type Attributes struct {
+	Spec  string // of that index; empty if the history has none
+	Since string // the resourceVersion from which on the values are known
+
+	// Rows has each change of the values since then, and perhaps some before, in ascending order.
+	Rows []AttributesRow
+}
+
+// AttributesRow has the values that an object had before the change at RV, which are sorted.
+type AttributesRow struct {
+	RV     string
+	Values []string
+}
+
+// AttributesAt returns the values in the history's index that the event's object had at the
+// resourceVersion since, for a reader that needs the event and of whose state the object, by its
+// UID, is a part. If changed is false, they are those of Object. known is false if the history does
+// not have them: it did not record values of this spec at since, or too many changes, or a corrupt
+// one, came in between.
+func (e Event) AttributesAt(spec, since string) (values []string, changed, known bool) {
+	a := &e.Attributes
+	if cmp, ok := object.CompareRV(since, a.Since); !ok || cmp < 0 || a.Spec != spec || spec == "" {
+		return nil, false, false
+	}
+	for _, row := range a.Rows {
+		if cmp, ok := object.CompareRV(row.RV, since); ok && cmp > 0 {
+			return row.Values, true, true
+		}
+	}
+	return nil, false, true
+}
+
+// Transition is one change of one object as a watch reports it, with the state before it. In
+// contrast to the entries of a history there is one for each event, also if the object changes again
+// in the same batch.
+type Transition struct {
+	Type EventType
+	Key  string
+
+	// RV is the resourceVersion of the event: for a deletion, that of the deletion.
+	RV string
+
+	// Object is the new state or, in a deletion, the object that the event carries; nil if it
+	// carries none.
+	Object *object.Object
+
+	// Old is the state before; nil if there was none, or it is not known.
+	Old *object.Object
+}

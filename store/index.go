@@ -18,8 +18,7 @@ func LabelIndex(name, label string) Index {
 	}}
 }
 
-// FieldIndex files objects under the value of a field path (see
-// [object.Object.Field]).
+// FieldIndex files objects under the value of a field path (see [object.Object.Field]).
 func FieldIndex(name, path string) Index {
 	return Index{Name: name, Spec: "field:" + path, Func: func(o *object.Object) []string {
 		if v, ok := o.Field(path); ok {

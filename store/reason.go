@@ -11,8 +11,7 @@ const (
 	ReasonExpired Reason = "expired"
 	// ReasonClusterChanged: the server belongs to another cluster.
 	ReasonClusterChanged Reason = "cluster-changed"
-	// ReasonRVAhead: the checkpoint is ahead of the server, which was restored
-	// from an older state.
+	// ReasonRVAhead: the checkpoint is ahead of the server, which was restored from an older state.
 	ReasonRVAhead Reason = "rv-ahead"
 	// ReasonScopeChanged: selectors, namespace, transform or version are not those
 	// the checkpoint was made with.

@@ -262,8 +262,7 @@ type Stats struct {
 	CompactedBytes int64
 
 	// EncryptionKey is the id of the key that the file is encrypted with; empty for a file in
-	// clear. EncryptionDue is set while the file waits to be rewritten with another key, or
-	// none.
+	// clear. EncryptionDue is set while the file waits to be rewritten with another key, or none.
 	EncryptionKey string
 	EncryptionDue bool
 

@@ -1,7 +1,6 @@
 package bolt
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
@@ -174,33 +174,34 @@ func (c *collection) fileNext(tx *boltfile.Tx, gen *boltfile.Bucket, name []byte
 	if len(indexes) != len(build.Indexes) {
 		return nil, 0, errIdle // the collection was opened with other indexes
 	}
-	objs := gen.Bucket(format.BucketObjects)
 	root := gen.Bucket(format.BucketIndex)
-	if objs == nil || root == nil {
+	if root == nil {
 		return nil, 0, c.damage("a bucket is missing")
 	}
 	v := &view{db: c.db, tx: tx, over: writeback.NoOverlay(), id: c.id, base: format.GenPath(c.id, name)}
-	entries := make([][]string, len(indexes))
-	after, size := []byte(build.After), 0
-	cur := objs.Cursor()
-	k, raw := cur.Seek(after)
-	if k != nil && len(after) > 0 && bytes.Equal(k, after) {
-		k, raw = cur.Next()
+	type row struct {
+		key string
+		o   *object.Object // nil if it is corrupt, which v.object has reported; it has no index values
 	}
-	for ; k != nil && objects < c.db.opts.hooks.stepRecords && size < stepBytes; k, raw = cur.Next() {
-		if len(after) > 0 && bytes.Compare(k, after) <= 0 {
-			return nil, 0, c.damage(boltfile.ErrOrder.Error())
-		}
-		after = append(after[:0:0], k...)
-		objects++
-		o, err := v.object(k, raw)
+	decode := func(k, b []byte) (row, error) { o, _ := v.object(k, b); return row{string(k), o}, nil }
+	entries := make([][]string, len(indexes))
+	more, size := false, 0
+	for r, err := range scan(v, v.path(format.BucketObjects), "", build.After, decode) {
 		if err != nil {
-			continue // v.object has reported it; it has no index values
+			return nil, 0, err
 		}
-		size += o.Size()
+		if more = objects == c.db.opts.hooks.stepRecords || size >= stepBytes; more {
+			break
+		}
+		build.After = r.key
+		objects++
+		if r.o == nil {
+			continue
+		}
+		size += r.o.Size()
 		for i, x := range indexes {
-			for _, value := range x.Values(o) {
-				entries[i] = append(entries[i], string(format.IndexKey(value, o.Key())))
+			for _, value := range x.Values(r.o) {
+				entries[i] = append(entries[i], string(format.IndexKey(value, r.key)))
 			}
 		}
 	}
@@ -216,8 +217,7 @@ func (c *collection) fileNext(tx *boltfile.Tx, gen *boltfile.Bucket, name []byte
 			}
 		}
 	}
-	if k != nil {
-		build.After = string(after)
+	if more {
 		return nil, objects, putBuilding(gen, c.id, build)
 	}
 	maps.Copy(complete, build.Indexes)

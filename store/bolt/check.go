@@ -117,8 +117,7 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// errUnsafe ends the opening of a file whose pages are so corrupt that bbolt must not follow
-// them.
+// errUnsafe ends the opening of a file whose pages are so corrupt that bbolt must not follow them.
 var errUnsafe = errors.New("the structure of the file is corrupt")
 
 // Check reads the whole database at path, the file under its journal, and compares what must
@@ -238,7 +237,7 @@ func (c *check) buckets(tx *boltfile.Tx) error {
 // meta checks the values of the meta bucket that opening the file does not check.
 func (c *check) meta(tx *boltfile.Tx) {
 	b := tx.Bucket(format.BucketMeta)
-	c.report.Key = c.db.handle.Stats(c.keys).KeyID
+	c.report.Key = c.db.handle.Stats(c.keys).EncryptionKey
 	c.report.Created, c.report.Writer = string(b.Get(format.KeyCreated)), string(b.Get(format.KeyWriter))
 	if _, err := time.Parse(time.RFC3339, c.report.Created); err != nil {
 		c.report.problem(Problem{Reason: "meta: the time of creation: " + err.Error()})
@@ -318,7 +317,7 @@ func (c *check) journal(tx *boltfile.Tx) {
 			report(k, fmt.Sprintf("it changes the bucket %q, which is missing", bucket))
 		}
 	}
-	if last > b.Sequence() || last != 0 && last < b.Sequence() {
+	if last != 0 && last != b.Sequence() {
 		c.report.problem(Problem{Reason: fmt.Sprintf("journal: the newest entry is %d, the sequence is %d", last, b.Sequence())})
 	}
 }

@@ -1,6 +1,7 @@
 package bolt
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"maps"
@@ -9,6 +10,7 @@ import (
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
+	"github.com/snapcache/snapcache/store/bolt/internal/writeback"
 	"github.com/snapcache/snapcache/store/internal/history"
 )
 
@@ -36,35 +38,6 @@ var _ store.Collection = (*collection)(nil)
 
 // Open returns the collection info.ID. See [store.DB].
 func (db *DB) Open(info store.Info, indexes ...store.Index) (store.Collection, error) {
-	c, err := newCollection(db, info, indexes)
-	if err != nil {
-		return nil, err
-	}
-	l := db.lock()
-	defer l.unlock()
-	db.indexes.Store(c.id, c.indexes) // before a view sees one of them
-	l.rekeyIfDue()
-	if c.loadAsIs(l) {
-		l.startBuild(c, false)
-		return c, nil
-	}
-	var work bool
-	err = l.update(func(tx *boltfile.Tx) error {
-		var err error
-		work, err = c.load(tx)
-		return err
-	})
-	if err == nil {
-		err = db.committer.ResyncMeta()
-	}
-	if err != nil {
-		return nil, fmt.Errorf("collection %s: open: %w", info.ID, err)
-	}
-	l.startBuild(c, work)
-	return c, nil
-}
-
-func newCollection(db *DB, info store.Info, indexes []store.Index) (*collection, error) {
 	if info.ID == "" {
 		return nil, errors.New("collection without an ID")
 	}
@@ -74,6 +47,21 @@ func newCollection(db *DB, info store.Info, indexes []store.Index) (*collection,
 	}
 	c := &collection{db: db, id: info.ID, info: info, want: info, indexes: indexes, history: history}
 	c.packFunc = c.pack
+	l := db.lock()
+	defer l.unlock()
+	db.indexes.Store(c.id, c.indexes) // before a view sees one of them
+	l.rekeyIfDue()
+	work := false
+	if !c.loadAsIs(l) {
+		err := l.update(func(tx *boltfile.Tx) (err error) { work, err = c.load(tx); return err })
+		if err == nil {
+			err = db.committer.ResyncMeta()
+		}
+		if err != nil {
+			return nil, fmt.Errorf("collection %s: open: %w", info.ID, err)
+		}
+	}
+	l.startBuild(c, work)
 	return c, nil
 }
 
@@ -121,48 +109,33 @@ func (c *collection) loadDicts(tx *boltfile.Tx, b *boltfile.Bucket) (err error) 
 // collection was opened with. It reports whether a build has work to do.
 func (c *collection) load(tx *boltfile.Tx) (work bool, err error) {
 	all := tx.Bucket(format.BucketCollections)
-	b := all.Bucket([]byte(c.id))
+	b, stored, current := all.Bucket([]byte(c.id)), store.Info{}, uint64(0)
 	if b == nil {
-		if b, err = all.CreateBucket([]byte(c.id)); err != nil {
-			return false, err
+		b, err = all.CreateBucket([]byte(c.id))
+	} else if stored, err = decodeValue[store.Info](c.db.path, c.id, format.KeyInfo, b.Get(format.KeyInfo)); err == nil {
+		if c.state, err = decodeValue[store.State](c.db.path, c.id, format.KeyState, b.Get(format.KeyState)); err == nil {
+			current, err = readGen(c.db.path, c.id, b)
 		}
-		if err := createGeneration(b, c.id, 1, definitionsOf(c.indexes), building{}); err != nil {
-			return false, err
-		}
-		return false, errors.Join(putJSON(b, c.id, format.KeyInfo, c.info), putJSON(b, c.id, format.KeyState, c.state), b.Put(format.KeyGen, format.EncodeNumber(c.id, format.KeyGen, 1)))
-	}
-	stored, err := decodeValue[store.Info](c.db.path, c.id, format.KeyInfo, b.Get(format.KeyInfo))
-	if err != nil {
-		return false, err
-	}
-	if c.state, err = decodeValue[store.State](c.db.path, c.id, format.KeyState, b.Get(format.KeyState)); err != nil {
-		return false, err
-	}
-	current, err := readGen(c.db.path, c.id, b)
-	if err != nil {
-		return false, err
 	}
 	switch {
-	case stored.Scope() == c.want.Scope():
-		if stored != c.want {
-			if err := putJSON(b, c.id, format.KeyInfo, c.want); err != nil {
-				return false, err
-			}
-		}
+	case err != nil:
+	case current != 0 && stored.Scope() == c.want.Scope():
+		err = putJSON(b, c.id, format.KeyInfo, c.want)
 	case c.state.Synced:
 		c.info = stored
-	default:
-		// The objects are of an interrupted first list under another scope.
+	default: // it is new, or its objects are of an interrupted first list under another scope
 		c.state = store.State{}
-		if err := errors.Join(
-			b.DeleteBucket(format.GenName(current)), createGeneration(b, c.id, current+1, definitionsOf(c.indexes), building{}), b.Put(format.KeyGen, format.EncodeNumber(c.id, format.KeyGen, current+1)),
-			putJSON(b, c.id, format.KeyInfo, c.want), putJSON(b, c.id, format.KeyState, c.state),
-		); err != nil {
-			return false, err
-		}
 		current++
+		err = errors.Join(
+			b.DeleteBucket(format.GenName(current-1)), createGeneration(b, c.id, current, definitionsOf(c.indexes), building{}),
+			b.Put(format.KeyGen, format.EncodeNumber(c.id, format.KeyGen, current)),
+			putJSON(b, c.id, format.KeyInfo, c.want), putJSON(b, c.id, format.KeyState, c.state),
+		)
 	}
-	if err := c.loadDicts(tx, b); err != nil {
+	if err == nil {
+		err = c.loadDicts(tx, b)
+	}
+	if err != nil {
 		return false, err
 	}
 	gen := b.Bucket(format.GenName(current))
@@ -189,6 +162,54 @@ func (c *collection) State() store.State {
 
 // View returns the newest consistent state.
 func (c *collection) View() (store.View, error) { return c.db.View(c.id) }
+
+// Describe puts the description into the memtable, unless the stored one has the same bytes.
+func (c *collection) Describe(d store.Description) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("collection %s: describe: %w", c.id, err)
+		}
+	}()
+	b, err := format.EncodeJSON(c.id, format.KeyDescription, d)
+	if err != nil {
+		return err
+	}
+	db := c.db.lock()
+	defer db.unlock()
+	v, err := db.baseView(c.id)
+	if err != nil {
+		return err
+	}
+	same := false
+	err = v.read(func() error { same = bytes.Equal(v.rawDescription(), b); return nil })
+	v.Close()
+	if err != nil || same {
+		return err
+	}
+	if err := db.log.Reserve(); err != nil {
+		return err
+	}
+	addr := format.Address(format.CollectionPath(c.id), format.KeyDescription)
+	db.log.Put(map[string]writeback.Cell{addr: {Value: b}}, true)
+	return nil
+}
+
+// rawDescription returns the stored bytes of the description, nil if there are none.
+func (v *view) rawDescription() []byte {
+	return v.lookup(format.CollectionPath(v.id), format.KeyDescription)
+}
+
+// Description returns the description of the collection. A corrupt one counts as none, because it
+// can be fetched again.
+func (v *view) Description() (d store.Description, err error) {
+	err = v.read(func() error {
+		if format.DecodeJSON(v.id, format.KeyDescription, v.rawDescription(), &d) != nil {
+			d = store.Description{}
+		}
+		return nil
+	})
+	return d, err
+}
 
 // bucket returns the collection's bucket in tx.
 func (c *collection) bucket(tx *boltfile.Tx) (*boltfile.Bucket, error) {

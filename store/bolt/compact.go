@@ -15,7 +15,6 @@ import (
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
-	"github.com/snapcache/snapcache/store/bolt/internal/writeback"
 )
 
 // These constants decide when a database compacts itself. A compaction costs flash writes: it
@@ -150,7 +149,7 @@ func (c *compaction) run(ctx context.Context) (before, after int64, err error) {
 		err = db.opts.hooks.compactStep("copied")
 	}
 	if err == nil {
-		after, err = c.finish(tmp, before)
+		after, err = c.finish(ctx, tmp, before)
 	}
 	if !c.renamed {
 		return before, before, errors.Join(err, c.dst.Close(), os.Remove(tmp))
@@ -192,6 +191,10 @@ func (c *compaction) end() {
 	db.active.Done()
 }
 
+func isJournal(path [][]byte, name []byte) bool {
+	return path == nil && bytes.Equal(name, format.BucketJournal)
+}
+
 // copy copies all but the journal to the new file, and compares the two.
 func (c *compaction) copy(ctx context.Context, tmp string) error {
 	like, err := c.old.Stat()
@@ -201,18 +204,17 @@ func (c *compaction) copy(ctx context.Context, tmp string) error {
 	if err := boltfile.ChownLike(tmp, like); err != nil {
 		return fmt.Errorf("give the new file to the owner of the old one: %w", err)
 	}
-	skip := func(path [][]byte, name []byte) bool { return path == nil && bytes.Equal(name, format.BucketJournal) }
-	if err := boltfile.CopyBuckets(ctx, c.dst, c.src, boltfile.CopyOptions{Skip: skip}); err != nil {
+	if err := boltfile.CopyBuckets(ctx, c.dst, c.src, boltfile.CopyOptions{Skip: isJournal}); err != nil {
 		return err
 	}
-	err = c.dst.View(func(tx *boltfile.Tx) error { return boltfile.Compare(ctx, c.src, tx, skip) })
+	err = c.dst.View(func(tx *boltfile.Tx) error { return boltfile.Compare(ctx, c.src, tx, isJournal) })
 	c.src.Rollback() // an open read transaction makes the old file grow with each flush
 	return err
 }
 
 // finish copies the journal and puts the new file in the old one's place, under the write lock.
 // It returns ErrBusy if the buckets have changed or a commit became uncertain since begin.
-func (c *compaction) finish(tmp string, before int64) (after int64, err error) {
+func (c *compaction) finish(ctx context.Context, tmp string, before int64) (after int64, err error) {
 	db := c.db.lock()
 	defer db.unlock()
 	var epoch uint64
@@ -228,10 +230,15 @@ func (c *compaction) finish(tmp string, before int64) (after int64, err error) {
 	scrubs := false
 	err = c.old.View(func(src *boltfile.Tx) error {
 		scrubs = sanitizeDue(src)
-		return c.dst.Update(func(dst *boltfile.Tx) error {
-			return errors.Join(writeback.CopyJournal(dst, src), dst.Bucket(format.BucketMeta).Delete(format.KeySanitize), boltfile.Stamp(dst, false))
+		return boltfile.CopyBuckets(ctx, c.dst, src, boltfile.CopyOptions{
+			Skip: func(path [][]byte, name []byte) bool { return path == nil && !isJournal(path, name) },
 		})
 	})
+	if err == nil {
+		err = c.dst.Update(func(dst *boltfile.Tx) error {
+			return errors.Join(dst.Bucket(format.BucketMeta).Delete(format.KeySanitize), boltfile.Stamp(dst, false))
+		})
+	}
 	if err = errors.Join(err, c.dst.Sync()); err != nil {
 		return before, err
 	}
@@ -278,7 +285,7 @@ func (db *DB) sizes() (size, free int64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	return info.Size(), db.handle.Stats(db.opts.Keys).FreeBytes, nil
+	return info.Size(), db.handle.FreeBytes(), nil
 }
 
 // compactIfDue starts a compaction in the background if it is due. The log calls it after a fold.
@@ -311,7 +318,7 @@ func (db *DB) compactInBackground(ctx context.Context) {
 }
 
 // rekeyDue reports whether the current file is not encrypted with the key of the options.
-func (db *DB) rekeyDue() bool { return db.handle.Stats(db.opts.Keys).NeedsRekey }
+func (db *DB) rekeyDue() bool { return db.handle.Stats(db.opts.Keys).EncryptionDue }
 
 // rekeyIfDue starts to rewrite the file in the background, at most once for an open database.
 func (db locked) rekeyIfDue() {
@@ -385,8 +392,7 @@ func checkFreeSpace(dir string, need int64, free func(dir string) (int64, error)
 	return nil
 }
 
-// sound checks a file. If there are problems, it returns the first one as a
-// *store.CorruptionError.
+// sound checks a file. If there are problems, it returns the first one as a *store.CorruptionError.
 func sound(path string, keys Keyring) error {
 	report, err := Check(path, keys, nil)
 	if err != nil {

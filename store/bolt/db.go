@@ -275,16 +275,13 @@ func (db *DB) Origin() (origin string, err error) {
 
 // Stats returns sizes and write totals.
 func (db *DB) Stats() store.Stats {
-	s := store.Stats{Path: db.path, FlushError: db.log.Err()}
+	s := db.handle.Stats(db.opts.Keys)
+	s.Path, s.FlushError, s.EncryptionDue = db.path, db.log.Err(), s.EncryptionDue && !db.opts.ReadOnly
 	s.Commits, s.CommitTime = db.committer.Stats()
 	if info, err := os.Stat(db.path); err == nil {
 		s.FileBytes = info.Size()
 	}
 	s.Compactions, s.CompactTime, s.CompactedBytes = db.compactor.count.Load(), time.Duration(db.compactor.took.Load()), db.compactor.saved.Load()
-	file := db.handle.Stats(db.opts.Keys)
-	s.EncryptionKey, s.EncryptionDue = file.KeyID, file.NeedsRekey && !db.opts.ReadOnly
-	s.PagesWritten, s.SyncTime = file.PagesWritten, file.SyncTime
-	s.ReadFaults, s.ReadError = file.ReadFaults, file.ReadError
 	return s
 }
 
@@ -381,11 +378,10 @@ func (db locked) baseView(id string) (*view, error) {
 	return db.viewUnder(id, db.log.Live, (*view).load)
 }
 
-// writerView returns a baseView that stays open for the next batch of its collection:
-// beginning a transaction costs a third as much as a small batch. closeViews closes the view
-// before a commit, a swap and the close of the file, so it keeps no page from being used
-// again. The caller does not close it, and sets its state after a batch; all else in a view
-// changes only with a commit.
+// writerView returns a baseView that stays open for the next batch of its collection: beginning a
+// transaction costs a third as much as a small batch. closeViews closes the view before a commit, a
+// swap and the close of the file, so it keeps no page from being used again. The caller does not
+// close it, and sets its state after a batch; all else in a view changes only with a commit.
 func (db locked) writerView(id string) (*view, error) {
 	if v := db.writerViews[id]; v != nil {
 		return v, nil
@@ -435,8 +431,7 @@ func (db *DB) update(fn func(*boltfile.Tx) error) error {
 	return l.update(fn)
 }
 
-// hidden takes the write lock and commits a transaction that changes nothing visible to
-// readers.
+// hidden takes the write lock and commits a transaction that changes nothing visible to readers.
 func (db *DB) hidden(fn func(*boltfile.Tx) error) error {
 	l := db.lock()
 	defer l.unlock()

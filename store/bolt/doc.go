@@ -21,27 +21,18 @@
 //	                   /tombs           resourceVersion → last record of a deleted object
 //	                   /dropped         only of other versions: dropped indexes, deleted by the next Open
 //
-// A batch goes into a memtable: one ordered overlay over all buckets, visible to readers at
-// once. A flush makes it durable: all changes since the flush before become one value in the
-// journal, for all collections together, in one small transaction. A fold moves the memtable
-// into the buckets in key order, in slices of about 1 MiB of pages, a transaction each; the
-// last one drops the journal. Opening replays the journal into the memtable. The reason is
-// flash: a page is rewritten for each random object that is touched, while an append costs
-// about as much for many objects as for one.
-//
-// A flush happens when the flush interval has passed since the oldest dirty change and 256 KiB
-// are dirty, when twelve intervals have passed (for changes at most 60 s, unless the interval
-// is longer), at 1 MiB, when [DB.Flush] is called, and on Close. A fold happens at 24 MiB of
-// journal, 90,000 cells or a day, before any transaction that changes the buckets directly
-// (making, changing and dropping a collection, the commit of a replacement), and on Close.
+// A batch goes into a memtable, which readers see at once. A flush makes it durable, as one value in
+// the journal, and a fold moves it into the buckets; package writeback has both, with the reason.
+// [Options.FlushInterval] says when a flush happens. A fold happens at 24 MiB of journal, 90,000 cells
+// or a day, before any transaction that changes the buckets directly (making, changing and dropping a
+// collection, the commit of a replacement), and on Close.
 //
 // The invariants hold at any moment, and so after a crash at any line:
 //
 //   - Objects, index entries, totals and checkpoint of a batch become visible
 //     together and durable together.
-//   - File and journal together are one state that existed: that of the newest flush. If a
-//     journal entry is corrupt, it and the entries after it are lost, and the state before
-//     it remains.
+//   - File and journal together are one state that existed: that of the newest flush. If a journal
+//     entry is corrupt, it and the entries after it are lost, and the state before it remains.
 //   - A fold may end between any two of its slices. The journal is complete until the last
 //     one, and putting the same cells on the file again changes nothing, so file and journal
 //     are the same state as before, and the next fold starts again from the beginning. If
@@ -62,18 +53,10 @@
 //     collection (info, state, gen, dict, indexes) have a checksum too: if one of them fails,
 //     the whole collection is corrupt, and the other collections are not.
 //
-// Free space in the file is used again. If most of the file is free, the database is rewritten
-// to a file beside it that replaces it, after a fold and at most once a day. See [DB.Compact].
+// With [Options.Keys] the values of a file are encrypted, by package boltfile. Keys, and with them
+// names and index values, are in clear. The memtable and the layers above see everything in clear.
 //
-// With [Options.Keys] the values of a file are encrypted, by package boltfile: its fileCipher
-// describes the encryption, and its Bucket which values are encrypted. Keys, and with them names
-// and index values, are in clear. The layers above see everything in clear, and the memtable is in
-// clear.
-//
-// The layers are packages: internal/format has the bytes, internal/boltfile one bbolt file,
-// internal/writeback memtable, journal and fold; this package has the collections. See
-// docs/internals-store.md for types, locks and goroutines.
-//
-// No setting trades durability for speed. The one file that is not synced is a copy (see
-// [DB.Backup]): it has no name, so no one can find it after a crash.
+// docs/internals-store.md has the layers, types, locks and goroutines. No setting trades durability
+// for speed. The one file that is not synced is a copy (see [DB.Backup]): it has no name, so no one can
+// find it after a crash.
 package bolt

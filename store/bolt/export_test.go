@@ -127,7 +127,12 @@ func OnFileSystem(opts Options, fileSystem func(path string) (string, error)) Op
 
 // OpenReads returns the number of open read transactions.
 func (db *DB) OpenReads() int {
-	return db.handle.Stats(db.opts.Keys).OpenReads
+	tx, err := db.handle.Begin()
+	if err != nil {
+		return 0
+	}
+	defer tx.Rollback()
+	return tx.File().OpenReads() - 1
 }
 
 // Mapping returns opts for a platform that can map only files of at most so many bytes.

@@ -84,27 +84,24 @@ func (c *collection) syncIndexes(gen *boltfile.Bucket) (work bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	had, damage := c.db.decodeBuilding(c.id, gen.Get(format.KeyBuilding))
-	if damage != nil {
+	had, err := c.db.decodeBuilding(c.id, gen.Get(format.KeyBuilding))
+	if err != nil {
 		had = building{} // their definitions are lost: drop them
 	}
-	complete, build := definitions{}, building{Indexes: definitions{}, After: had.After}
+	complete, build, kept := definitions{}, building{Indexes: definitions{}, After: had.After}, map[string]bool{}
 	for _, x := range c.indexes {
 		switch {
 		case hadComplete.has(x):
-			complete[x.Name] = x.Spec
+			complete[x.Name], kept[x.Name] = x.Spec, true
 		case had.Indexes.has(x):
-			build.Indexes[x.Name] = x.Spec
+			build.Indexes[x.Name], kept[x.Name] = x.Spec, true
 		default:
 			build.Indexes[x.Name], build.After = x.Spec, "" // build all indexes from the start, in one pass
 		}
 	}
 	var drop [][]byte
 	if err := root.ForEachBucket(func(name []byte) error {
-		_, isComplete := complete[string(name)]
-		now, wanted := build.Indexes[string(name)]
-		before, begun := had.Indexes[string(name)]
-		if !isComplete && !(wanted && begun && now == before) {
+		if !kept[string(name)] {
 			drop = append(drop, bytes.Clone(name))
 		}
 		return nil
@@ -129,17 +126,7 @@ func (c *collection) syncIndexes(gen *boltfile.Bucket) (work bool, err error) {
 		maps.Copy(complete, build.Indexes)
 		build.Indexes = nil
 	}
-	if !maps.Equal(complete, hadComplete) {
-		if err := putJSON(gen, c.id, format.KeyIndexes, complete); err != nil {
-			return false, err
-		}
-	}
-	if damage != nil || !maps.Equal(build.Indexes, had.Indexes) || build.After != had.After {
-		if err := putBuilding(gen, c.id, build); err != nil {
-			return false, err
-		}
-	}
-	return len(build.Indexes) > 0, nil
+	return len(build.Indexes) > 0, errors.Join(putJSON(gen, c.id, format.KeyIndexes, complete), putBuilding(gen, c.id, build))
 }
 
 // computedRows is how many rows of an index that is being built are computed in one pass over the

@@ -56,8 +56,7 @@ func (v *view) namespaceEntries(prefix string, after store.IndexEntry) iter.Seq2
 	}
 }
 
-// namespaces returns the namespaces that have objects, in order, by seeking from
-// each to the next.
+// namespaces returns the namespaces that have objects, in order, by seeking from each to the next.
 func (v *view) namespaces() (found []string, err error) {
 	cur, err := v.cursor(v.path(format.BucketObjects))
 	if err != nil {

@@ -226,8 +226,7 @@ func (r *replacement) begin() error {
 	return nil
 }
 
-// copyBucket copies one bucket of the current generation into gen, in
-// transactions of bounded size.
+// copyBucket copies one bucket of the current generation into gen, in transactions of bounded size.
 func (r *replacement) copyBucket(gen uint64, path [][]byte) error {
 	var after []byte
 	for more := true; more; {

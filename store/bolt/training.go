@@ -130,8 +130,7 @@ func trainDict(samples []*object.Object) []byte {
 	var dict []byte
 	for i := 0; i < len(samples) && len(dict) < dictBytes; i += step {
 		raw := samples[i].Raw()
-		// A few objects may be much longer than the rest: each gets at most half of the
-		// dictionary.
+		// A few objects may be much longer than the rest: each gets at most half of the dictionary.
 		dict = append(dict, raw[:min(len(raw), dictBytes/2, dictBytes-len(dict))]...)
 	}
 	return dict

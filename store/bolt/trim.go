@@ -45,7 +45,8 @@ func (db locked) trimHistories() {
 	}
 }
 
-// trimmed returns the cells that trim a collection's history, none if nothing is due.
+// trimmed returns the cells that bring a collection's history to the bounds of the options, none if
+// nothing is due. At most trimEntries are removed at a time.
 func (db *DB) trimmed(id string) (cells map[string]writeback.Cell, err error) {
 	v, err := db.newView(id)
 	if err != nil {
@@ -53,25 +54,23 @@ func (db *DB) trimmed(id string) (cells map[string]writeback.Cell, err error) {
 	}
 	defer v.Close()
 	err = v.tx.Read(func() error {
-		cells, err = v.trim(db.opts.Clock.Now().Add(-db.opts.HistoryRetention), db.opts.HistoryBytes)
+		cells, err = v.trim(db.opts.Clock.Now().Add(-db.opts.HistoryRetention).Unix(), db.opts.HistoryBytes)
 		return err
 	})
 	return cells, err
 }
 
-// trim returns the cells that bring the history to at most maxBytes and remove entries older than
-// oldest, at most trimEntries of them. The caller runs it in Tx.Read.
-func (v *view) trim(oldest time.Time, maxBytes int64) (map[string]writeback.Cell, error) {
+func (v *view) trim(oldest, maxBytes int64) (map[string]writeback.Cell, error) {
 	head, err := v.head()
+	if err != nil {
+		return nil, err
+	}
+	cur, err := v.cursor(v.path(format.BucketFeed))
 	if err != nil {
 		return nil, err
 	}
 	e := &edit{base: v, cells: map[string]writeback.Cell{}}
 	t := feedTable{e.table(v.path(format.BucketFeed)...), e.table(v.path(format.BucketTombs)...)}
-	cur, err := v.cursor(v.path(format.BucketFeed))
-	if err != nil {
-		return nil, err
-	}
 	was := head
 	for k, b := cur.Seek(nil); k != nil && len(e.cells) < trimEntries; k, b = cur.Next(k) {
 		rv, entry, err := format.DecodeFeedEntry(k, b)
@@ -84,7 +83,7 @@ func (v *view) trim(oldest time.Time, maxBytes int64) (map[string]writeback.Cell
 				return nil, err
 			}
 		}
-		if !head.Due(rv, entry, oldest.Unix(), maxBytes) {
+		if !head.Due(rv, entry, oldest, maxBytes) {
 			break
 		}
 		n, err := t.Delete(k)

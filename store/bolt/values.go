@@ -26,8 +26,7 @@ func decodeValue[T any](path, id string, name, raw []byte) (v T, err error) {
 	return v, err
 }
 
-// corruptValue returns the error for a value of a collection that failed its check with
-// err.
+// corruptValue returns the error for a value of a collection that failed its check with err.
 func corruptValue(path, id string, name []byte, err error) error {
 	return &store.CorruptionError{Path: path, Collection: id, Reason: fmt.Sprintf("%s: %v", name, err)}
 }

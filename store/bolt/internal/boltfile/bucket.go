@@ -112,8 +112,7 @@ func (b *Bucket) FewerThan(n int) bool {
 	return true
 }
 
-// FillSequentially makes full pages instead of half-full ones, for keys that are put in
-// order.
+// FillSequentially makes full pages instead of half-full ones, for keys that are put in order.
 func (b *Bucket) FillSequentially() { b.raw.FillPercent = sequentialFill }
 
 // Sequence returns the bucket's sequence.

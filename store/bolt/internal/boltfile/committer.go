@@ -95,23 +95,21 @@ func (c *Committer) Commit(fn func(*Tx) error) error {
 // noteUncertain checks whether transaction id, whose commit failed with cause, is visible. It
 // returns nil if so, and records the commit as uncertain.
 func (c *Committer) noteUncertain(f *File, id int, cause error) error {
-	var seen int
-	if err := f.View(func(tx *Tx) error { seen = tx.ID(); return nil }); err != nil {
-		return errors.Join(cause, err)
-	}
-	if seen != id {
-		return cause // it was rolled back
-	}
 	// bbolt's two meta pages take turns. They are copied from the mapping: reading the
 	// file might bring an old one into it.
 	u := &uncertainCommit{page: make([]byte, PageSize), at: int64(id%2) * PageSize, cause: cause, since: c.Clock.Now()}
-	if err := f.Read(func() error {
-		data := f.bolt.Info().Data
-		mapping := unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&data))), 2*PageSize)
-		copy(u.page, mapping[u.at:])
+	visible := false
+	if err := f.View(func(tx *Tx) error {
+		if visible = tx.ID() == id; visible {
+			data := f.bolt.Info().Data
+			copy(u.page, unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&data))), 2*PageSize)[u.at:])
+		}
 		return nil
 	}); err != nil {
 		return errors.Join(cause, err)
+	}
+	if !visible {
+		return cause // it was rolled back
 	}
 	u.viewed = f.OpenReads() > 0
 	c.uncertain = u
@@ -120,29 +118,23 @@ func (c *Committer) noteUncertain(f *File, id int, cause error) error {
 	return nil
 }
 
-// ResyncMeta makes all commits durable. Nothing is written before it succeeds.
+// ResyncMeta makes all commits durable, and then the rename that gave the file its name: until that is
+// on the disk, a power cut may bring the old file back. Nothing is written before ResyncMeta succeeds.
 func (c *Committer) ResyncMeta() error {
-	u := c.uncertain
-	if u == nil {
-		return c.syncParentDir()
+	if u := c.uncertain; u != nil {
+		f := c.Handle.current()
+		if u.viewed && f.OpenReads() > 0 && c.Clock.Since(u.since) < c.ViewLimit {
+			return fmt.Errorf("after a failed sync: %w (it was: %w)", errViewed, u.cause)
+		}
+		_, err := f.raw.WriteAt(u.page, u.at)
+		if err == nil {
+			err = f.Sync()
+		}
+		if err != nil {
+			return fmt.Errorf("after a failed sync: %w", err)
+		}
+		c.uncertain = nil
 	}
-	f := c.Handle.current()
-	if u.viewed && f.OpenReads() > 0 && c.Clock.Since(u.since) < c.ViewLimit {
-		return fmt.Errorf("after a failed sync: %w (it was: %w)", errViewed, u.cause)
-	}
-	if _, err := f.raw.WriteAt(u.page, u.at); err != nil {
-		return fmt.Errorf("after a failed sync: %w", err)
-	}
-	if err := f.Sync(); err != nil {
-		return fmt.Errorf("sync again: %w", err)
-	}
-	c.uncertain = nil
-	return c.syncParentDir()
-}
-
-// syncParentDir fsyncs the directory after a rename. Until it has, a power cut may bring
-// the old file back, so nothing may be written.
-func (c *Committer) syncParentDir() error {
 	if c.dirSynced {
 		return nil
 	}

@@ -11,9 +11,8 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// File is an open bbolt file. All access goes through its transactions, which encrypt and
-// decrypt if the file is encrypted, and through Read, which survives pages that can't be
-// read.
+// File is an open bbolt file. All access goes through its transactions, which encrypt and decrypt
+// if the file is encrypted, and through Read, which survives pages that can't be read.
 type File struct {
 	bolt   *bbolt.DB
 	path   string      // for errors
@@ -54,12 +53,6 @@ func (f *File) Sync() error { return f.bolt.Sync() }
 
 // Stat returns the identity and the size of the file, whatever name it has.
 func (f *File) Stat() (fs.FileInfo, error) { return f.raw.Stat() }
-
-// FreeBytes returns the bytes of the file's free pages, as of the newest commit.
-func (f *File) FreeBytes() int64 {
-	stats := f.bolt.Stats()
-	return int64(stats.FreePageN+stats.PendingPageN) * PageSize
-}
 
 // OpenReads returns the number of read transactions that are open.
 func (f *File) OpenReads() int { return f.bolt.Stats().OpenTxN }

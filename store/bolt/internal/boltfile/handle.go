@@ -122,29 +122,25 @@ func (h *Handle) Closed() bool {
 	return h.closed
 }
 
-// FileStats are facts about the current file and totals over all files of a handle.
-type FileStats struct {
-	KeyID        string // of the key that the file is encrypted with; empty for none
-	NeedsRekey   bool
-	FreeBytes    int64
-	OpenReads    int
-	PagesWritten int64
-	SyncTime     time.Duration
-	ReadFaults   int64
-	ReadError    error // the newest read fault; nil for none
-}
-
-// Stats returns the stats of the handle. NeedsRekey compares the file's key with keys.
-func (h *Handle) Stats(keys Keyring) FileStats {
+// Stats returns what the handle knows of the stats of a store: facts about the current file, and totals
+// over all files. EncryptionDue compares the file's key with keys.
+func (h *Handle) Stats(keys Keyring) store.Stats {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	tx := h.file.bolt.Stats().TxStats
 	faults, newest := h.file.faults.Stats()
-	return FileStats{
-		KeyID: h.file.KeyID(), NeedsRekey: h.file.NeedsRekey(keys), FreeBytes: h.file.FreeBytes(), OpenReads: h.file.OpenReads(),
+	return store.Stats{
+		EncryptionKey: h.file.KeyID(), EncryptionDue: h.file.NeedsRekey(keys),
 		PagesWritten: h.pagesBefore + tx.GetWrite(), SyncTime: h.syncBefore + tx.GetWriteTime(),
 		ReadFaults: faults, ReadError: newest,
 	}
+}
+
+// FreeBytes returns the bytes of the file's free pages, as of the newest commit. Only the writer, and a
+// compaction, which alone swaps the file, may call it.
+func (h *Handle) FreeBytes() int64 {
+	stats := h.current().bolt.Stats()
+	return int64(stats.FreePageN+stats.PendingPageN) * PageSize
 }
 
 // current returns the current file. Only the writer may use it without acquire, because only the

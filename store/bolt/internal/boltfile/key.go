@@ -38,7 +38,7 @@ type Keyring struct {
 	Previous []*EncryptionKey
 }
 
-// ParseKey parses the content of a key file: 32 bytes as base64, with white space around it.
+// ParseKey parses the content of a key file, see bolt.ParseKey.
 func ParseKey(text []byte) (*EncryptionKey, error) {
 	secret, err := base64.StdEncoding.Strict().DecodeString(string(bytes.TrimSpace(text)))
 	if err != nil || len(secret) != secretBytes {
@@ -52,9 +52,7 @@ func ParseKey(text []byte) (*EncryptionKey, error) {
 	return &EncryptionKey{secret: secret, id: [format.KeyIDBytes]byte(id)}, nil
 }
 
-// ReadKey reads a key file, see [ParseKey]. If others than its owner may read the file, ReadKey
-// returns an error. A name without a slash names a systemd credential if $CREDENTIALS_DIRECTORY is
-// set, otherwise a file.
+// ReadKey reads a key file, see bolt.ReadKey.
 func ReadKey(path string) (*EncryptionKey, error) {
 	credential := false
 	if dir := os.Getenv("CREDENTIALS_DIRECTORY"); dir != "" && !strings.Contains(path, "/") {
@@ -88,8 +86,7 @@ func ReadKey(path string) (*EncryptionKey, error) {
 	return k, nil
 }
 
-// ReadKeyring reads the primary key from the file at path, unless path is empty, and the previous
-// keys from the files at old.
+// ReadKeyring reads keys from files, see bolt.ReadKeyring.
 func ReadKeyring(path string, old []string) (keys Keyring, err error) {
 	if path != "" {
 		if keys.Primary, err = ReadKey(path); err != nil {

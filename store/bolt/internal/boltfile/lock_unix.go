@@ -12,8 +12,7 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// Lock holds the lock of the database at path until the returned function is called. The file may
-// be in any state. If another process has the file open, the error wraps store.ErrLocked.
+// Lock holds the lock of the database at path until unlock is called, see bolt.Lock.
 func Lock(path string) (unlock func() error, err error) {
 	f, err := os.Open(path)
 	if err != nil {

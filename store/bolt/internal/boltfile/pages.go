@@ -4,9 +4,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io"
+	"io/fs"
 	"os"
 
+	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
 
@@ -21,7 +24,6 @@ type pages struct {
 	used   map[uint64]bool // pages that are referred to
 	free   map[uint64]bool
 	report func(collection, reason string)
-	note   func(reason string)
 }
 
 // The layout of bbolt's pages, which are in the byte order of the machine.
@@ -49,38 +51,22 @@ func CheckPages(path string, report func(collection, reason string), note func(r
 		return 0, err
 	}
 	defer func() { _ = f.Close() }() // only read from
-	p := pages{file: f, report: report, note: note}
-	err = p.walk()
-	return int64(len(p.free)) * PageSize, err
-}
-
-// walk checks all pages in use. It returns an error if the file can't be read.
-func (p *pages) walk() error {
-	meta, err := p.meta()
-	if err != nil {
-		return err
+	p := pages{file: f, used: map[uint64]bool{}, free: map[uint64]bool{}, report: report}
+	meta, invalid, err := readMeta(f)
+	for _, page := range invalid {
+		note(fmt.Sprintf("page %d, one of the two meta pages, is not valid: the newest commit may be lost", page))
 	}
-	p.high = binary.NativeEndian.Uint64(meta[metaPages:])
-	p.used, p.free = map[uint64]bool{}, map[uint64]bool{}
-	if err := p.freelist(binary.NativeEndian.Uint64(meta[metaFreelist:])); err != nil {
-		return err
-	}
-	return p.tree(binary.NativeEndian.Uint64(meta[metaRoot:]), nil)
-}
-
-// meta returns the newest meta page.
-func (p *pages) meta() ([]byte, error) {
-	meta, err := readMeta(p.file, func(page int64, err error) error {
-		if err != nil {
-			return fmt.Errorf("read page %d: %w", page, err)
-		}
-		p.note(fmt.Sprintf("page %d, one of the two meta pages, is not valid: the newest commit may be lost", page))
-		return nil
-	})
 	if err == nil && meta == nil {
 		err = errors.New("no meta page is valid")
 	}
-	return meta, err
+	if err == nil {
+		p.high = binary.NativeEndian.Uint64(meta[metaPages:])
+		err = p.freelist(binary.NativeEndian.Uint64(meta[metaFreelist:]))
+	}
+	if err == nil {
+		err = p.tree(binary.NativeEndian.Uint64(meta[metaRoot:]), nil)
+	}
+	return int64(len(p.free)) * PageSize, err
 }
 
 // read returns a page with its overflow pages, nil if the page is not usable. Each page is read
@@ -246,4 +232,70 @@ func (in place) report(p *pages, reason string, args ...any) {
 		collection = in[1]
 	}
 	p.report(collection, fmt.Sprintf(reason, args...))
+}
+
+// The parts of bbolt's meta page that this package reads, as offsets from the start of the page.
+// Each of the first two pages is one; the valid one with the higher transaction counts.
+const (
+	metaStart    = 16
+	metaPages    = metaStart + 40 // one past the highest page in use
+	metaTxid     = metaStart + 48
+	metaChecksum = metaStart + 56 // FNV-1a of the bytes from metaStart
+	metaEnd      = metaStart + 64
+
+	boltMagic = 0xED0CDAED
+)
+
+// readMeta returns the newest of bbolt's two meta pages that is valid, nil if none is, and which ones
+// are not valid. The error is that of a page that can't be read.
+func readMeta(file io.ReaderAt) (newest []byte, invalid []int64, err error) {
+	for page := range int64(2) {
+		b := make([]byte, metaEnd) // not valid if the file ends before it
+		if _, err := file.ReadAt(b, page*PageSize); err != nil && !errors.Is(err, io.EOF) {
+			return nil, nil, fmt.Errorf("read page %d: %w", page, err)
+		}
+		switch {
+		case !validMeta(b):
+			invalid = append(invalid, page)
+		case newest == nil || binary.NativeEndian.Uint64(b[metaTxid:]) > binary.NativeEndian.Uint64(newest[metaTxid:]):
+			newest = b
+		}
+	}
+	return newest, invalid, nil
+}
+
+func validMeta(b []byte) bool {
+	sum := fnv.New64a()
+	_, _ = sum.Write(b[metaStart:metaChecksum]) // a hash never fails
+	return binary.NativeEndian.Uint32(b[metaStart:]) == boltMagic && binary.NativeEndian.Uint64(b[metaChecksum:]) == sum.Sum64()
+}
+
+// checkNotTruncated returns an error for a file that ends before its last page in use. bbolt maps a
+// file without that check, and a read past its end would end the process.
+func checkNotTruncated(path string) error {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("open database: %w", err)
+	}
+	defer func() { _ = f.Close() }() // only read from
+	meta, _, err := readMeta(f)
+	if err != nil {
+		return fmt.Errorf("open database: %w", err)
+	}
+	// Read the size last: another process may have the file open, and the file may grow meanwhile.
+	info, err := f.Stat()
+	if err != nil {
+		return fmt.Errorf("open database: %w", err)
+	}
+	if meta == nil {
+		return nil // bbolt has its own error
+	}
+	need := int64(binary.NativeEndian.Uint64(meta[metaPages:])) * PageSize //nolint:gosec // a nonsense number is too large or negative, and refused
+	if need < 0 || need > info.Size() {
+		return &store.CorruptionError{Path: path, Reason: fmt.Sprintf("the file is cut short: %d of %d bytes", info.Size(), need)}
+	}
+	return nil
 }

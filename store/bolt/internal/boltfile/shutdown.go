@@ -56,22 +56,17 @@ var BootID = sync.OnceValue(func() string {
 	return strings.TrimSpace(string(b))
 })
 
-// Shutdown is how the last process that wrote a file left it.
+// Shutdown is how the last process that wrote a file left it, see bolt.Shutdown.
 type Shutdown string
 
+// The kinds of shutdown.
 const (
-	// Clean: the file was closed.
-	Clean Shutdown = "closed"
-	// Crashed: the process ended without closing the file, and the machine has been up since: all
-	// its writes are in the file.
-	Crashed Shutdown = "killed"
-	// PowerLoss: the machine stopped, or the file comes from another machine. The file has
-	// to be checked before it is trusted.
+	Clean     Shutdown = "closed"
+	Crashed   Shutdown = "killed"
 	PowerLoss Shutdown = "cut"
 )
 
-// LastShutdown returns how the file at path was left. It follows few references in the file, and
-// survives any corruption. If the file can't be read, the result is PowerLoss.
+// LastShutdown returns how the file at path was left, see bolt.LastShutdown.
 func LastShutdown(path string) Shutdown {
 	last := PowerLoss
 	_ = Guarded(path, func() error { // on an error the result is PowerLoss

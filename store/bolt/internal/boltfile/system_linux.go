@@ -39,8 +39,7 @@ func FreeDisk(dir string) (int64, error) {
 	return int64(s.Bavail) * int64(s.Bsize), nil //nolint:gosec,unconvert // no disk is so large; the types differ between platforms
 }
 
-// ChownLike gives a file the owner of another: root may compact a database that an agent must be
-// able to open.
+// ChownLike gives a file the owner of another, see bolt.ChownLike.
 func ChownLike(path string, like fs.FileInfo) error {
 	owner, ok := like.Sys().(*syscall.Stat_t)
 	if !ok {

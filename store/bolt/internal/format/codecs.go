@@ -49,24 +49,6 @@ func (c *Codecs) Encoder(id uint32, dict []byte) (*zstd.Encoder, error) {
 	if enc := c.encoders[id]; enc != nil {
 		return enc, nil
 	}
-	enc, err := newEncoder(id, dict)
-	if err == nil {
-		c.encoders[id] = enc
-	}
-	return enc, err
-}
-
-// Retire drops the encoder of a dictionary that no new record is compressed with.
-func (c *Codecs) Retire(id uint32) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if id != 0 { // 0 is the journal's encoder
-		delete(c.encoders, id)
-	}
-}
-
-// newEncoder returns an encoder with a dictionary, which the caller closes.
-func newEncoder(id uint32, dict []byte) (*zstd.Encoder, error) {
 	opts := []zstd.EOption{
 		zstd.WithEncoderLevel(zstd.SpeedFastest), // with a dictionary, a slower level saves only 5 % more
 		zstd.WithEncoderConcurrency(1),
@@ -82,7 +64,17 @@ func newEncoder(id uint32, dict []byte) (*zstd.Encoder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("zstd encoder: %w", err)
 	}
+	c.encoders[id] = enc
 	return enc, nil
+}
+
+// Retire drops the encoder of a dictionary that no new record is compressed with.
+func (c *Codecs) Retire(id uint32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if id != 0 { // 0 is the journal's encoder
+		delete(c.encoders, id)
+	}
 }
 
 // Decode returns the object's JSON, in buf if it fits. It calls lookup for the content of

@@ -8,8 +8,7 @@ import (
 	"github.com/snapcache/snapcache/store/internal/history"
 )
 
-// A generation has its history in two buckets, both by [history.Key]. An entry of
-// the feed:
+// A generation has its history in two buckets, both by [history.Key]. An entry of the feed:
 //
 //	bytes 0..3   CRC-32C, little endian, over the key and the rest
 //	byte  4      flags: 1 for a deletion, 2 for rows of attributes, 4 for a gap

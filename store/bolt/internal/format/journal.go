@@ -52,9 +52,8 @@ type JournalCells struct {
 	Cells []CellRef
 }
 
-// CellRef is the place of a cell in an entry. There are a hundred thousand of them while
-// a journal is replayed, so it is small, and has no pointer that garbage collection would
-// have to follow.
+// CellRef is the place of a cell in an entry. There are a hundred thousand of them while a journal
+// is replayed, so it is small, and has no pointer that garbage collection would have to follow.
 type CellRef struct {
 	Entry    uint32 // number of the entry
 	at, size uint32 // offset and length of the address in the uncompressed entry, in bytes

@@ -86,25 +86,3 @@ func dropJournal(tx *boltfile.Tx) error {
 	}
 	return b.SetSequence(seq)
 }
-
-// CopyJournal copies the journal, which is not much larger than FoldBytes.
-func CopyJournal(dst, src *boltfile.Tx) error {
-	from := src.Bucket(format.BucketJournal)
-	if from == nil {
-		return nil
-	}
-	to, err := dst.CreateBucket(format.BucketJournal)
-	if err != nil {
-		return err
-	}
-	if err := to.SetSequence(from.Sequence()); err != nil {
-		return err
-	}
-	return from.ForEachBucket(func(key []byte) error {
-		entry, err := to.CreateBucket(key)
-		if err != nil {
-			return err
-		}
-		return entry.Put(format.KeyEntry, JournalEntry(from, key))
-	})
-}
