@@ -53,7 +53,12 @@ type BackupCollection struct {
 //
 // progress, unless it is nil, is called now and then with the number of bytes copied so far and the
 // approximate total.
-func (db *DB) Backup(ctx context.Context, dir string, progress func(done, total int64)) (*Backup, error) {
+func (db *DB) Backup(ctx context.Context, dir string, progress func(done, total int64)) (_ *Backup, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("copy database: %w", err)
+		}
+	}()
 	if err := db.JournalCorruption(); err != nil && db.opts.ReadOnly {
 		return nil, err // if it is open for writing, DB.begin has dropped the corrupt journal
 	}
@@ -62,12 +67,12 @@ func (db *DB) Backup(ctx context.Context, dir string, progress func(done, total 
 	}
 	tx, over, err := db.freeze()
 	if err != nil {
-		return nil, fmt.Errorf("copy database: %w", err)
+		return nil, err
 	}
 	defer tx.Rollback()
 	used := tx.UsedBytes()
 	if err := checkFreeSpace(dir, used+used/2+copySpareBytes, db.opts.hooks.freeDisk); err != nil {
-		return nil, fmt.Errorf("copy database: %w", err)
+		return nil, err
 	}
 	var done int64
 	h := &backup{db: db, src: tx, gens: map[string][]byte{}, progress: func(bytes int) {
@@ -84,7 +89,7 @@ func (db *DB) Backup(ctx context.Context, dir string, progress func(done, total 
 	}
 	info, err := f.Stat()
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("copy database: %w", err), f.Close())
+		return nil, errors.Join(err, f.Close())
 	}
 	from := tx.File()
 	return &Backup{File: f, Bytes: info.Size(), Format: from.Version(), Key: from.KeyID(), Collections: h.collections}, nil
@@ -132,7 +137,7 @@ func (h *backup) inventory(over *writeback.Overlay) error {
 func (h *backup) file(ctx context.Context, dir string) (f *os.File, err error) {
 	tmp, err := os.MkdirTemp(dir, ".copy-*")
 	if err != nil {
-		return nil, fmt.Errorf("copy database: %w", err)
+		return nil, err
 	}
 	defer func() {
 		if rmErr := os.RemoveAll(tmp); err == nil && rmErr != nil {
@@ -142,7 +147,7 @@ func (h *backup) file(ctx context.Context, dir string) (f *os.File, err error) {
 	path := filepath.Join(tmp, "copy.db")
 	dst, err := h.src.File().OpenScratch(path)
 	if err != nil {
-		return nil, fmt.Errorf("copy database: %w", err)
+		return nil, err
 	}
 	f, err = os.Open(path)
 	if err == nil {

@@ -130,11 +130,11 @@ func (x *collectionCheck) description() {
 
 // loadIndexes reads the definitions of the indexes, complete or not.
 func (x *collectionCheck) loadIndexes() error {
-	specs, err := decodeValue[definitions](x.path, x.id, format.KeyIndexes, x.view.lookup(x.view.path(), format.KeyIndexes))
+	specs, err := decodeValue[definitions](x.path, x.id, format.KeyIndexes, x.view.lookup(x.view.base, format.KeyIndexes))
 	if err != nil {
 		return err
 	}
-	build, err := x.db.decodeBuilding(x.id, x.view.lookup(x.view.path(), format.KeyBuilding))
+	build, err := x.db.decodeBuilding(x.id, x.view.lookup(x.view.base, format.KeyBuilding))
 	if err != nil {
 		x.report.failed(x.id, err)
 	}

@@ -75,7 +75,7 @@ func (c *collection) loadAsIs(db locked) (ok bool) {
 	}
 	defer v.Close()
 	err = v.read(func() error {
-		gen := v.bucket(v.path())
+		gen := v.bucket(v.base)
 		complete, err := decodeValue[definitions](c.db.path, c.id, format.KeyIndexes, gen.Get(format.KeyIndexes))
 		if err != nil || v.info != c.want || !maps.Equal(complete, definitionsOf(c.indexes)) ||
 			gen.Get(format.KeyBuilding) != nil || gen.Bucket(format.BucketDropped) != nil {
@@ -153,14 +153,12 @@ func (c *collection) Info() store.Info {
 	return c.info
 }
 
-// State returns checkpoint and totals.
 func (c *collection) State() store.State {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.state
 }
 
-// View returns the newest consistent state.
 func (c *collection) View() (store.View, error) { return c.db.View(c.id) }
 
 // Describe puts the description into the memtable, unless the stored one has the same bytes.

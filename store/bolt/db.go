@@ -21,16 +21,9 @@ import (
 	"github.com/snapcache/snapcache/store/bolt/internal/writeback"
 )
 
-// Format is the version of the file format that this package writes, and EncryptedFormat
-// that of encrypted files.
 const (
-	Format          = format.PlainFormat
+	// EncryptedFormat is the highest version of the file format that this package writes.
 	EncryptedFormat = format.EncryptedFormat
-)
-
-const (
-	// DefaultFlushInterval is the flush interval if Options have none.
-	DefaultFlushInterval = 5 * time.Second
 
 	// DefaultViewLimit is how long a view may stay open if Options have no limit.
 	DefaultViewLimit = 30 * time.Second
@@ -94,7 +87,7 @@ type Options struct {
 // setDefaults sets the options that are zero.
 func (opts *Options) setDefaults() {
 	opts.MaxBytes = cmp.Or(opts.MaxBytes, DefaultMaxBytes)
-	opts.FlushInterval = cmp.Or(opts.FlushInterval, DefaultFlushInterval)
+	opts.FlushInterval = cmp.Or(opts.FlushInterval, 5*time.Second)
 	opts.ViewLimit = cmp.Or(opts.ViewLimit, DefaultViewLimit)
 	opts.HistoryRetention = cmp.Or(opts.HistoryRetention, store.DefaultHistoryRetention)
 	opts.HistoryBytes = cmp.Or(opts.HistoryBytes, store.DefaultHistoryBytes)

@@ -30,7 +30,6 @@ func (t feedTable) Get(key []byte) (history.Entry, bool, error) {
 	return e, err == nil, nil
 }
 
-// Put implements [history.Table].
 func (t feedTable) Put(key []byte, e history.Entry) (int64, error) {
 	b := format.EncodeFeedEntry(key, e)
 	return format.FeedBytes(key, b, nil), t.feed.Put(key, b)
@@ -207,7 +206,6 @@ func restartHistory(gen *boltfile.Bucket, id string, head history.Head) error {
 	return createHistory(gen, id, head)
 }
 
-// Horizon returns the horizon of the history.
 func (v *view) Horizon() (h store.Horizon, err error) {
 	head, err := v.head()
 	return head.Seen(v.state), err
@@ -215,13 +213,12 @@ func (v *view) Horizon() (h store.Horizon, err error) {
 
 func (v *view) head() (head history.Head, err error) {
 	err = v.read(func() (err error) {
-		head, err = v.decodeHead(v.lookup(v.path(), format.KeyHistory))
+		head, err = v.decodeHead(v.lookup(v.base, format.KeyHistory))
 		return err
 	})
 	return head, err
 }
 
-// Changes iterates over the changes after since, a resourceVersion.
 func (v *view) Changes(since string) iter.Seq2[store.Event, error] {
 	return func(yield func(store.Event, error) bool) {
 		head, err := v.head()
@@ -244,7 +241,6 @@ func (v *view) Changes(since string) iter.Seq2[store.Event, error] {
 	}
 }
 
-// Skips implements [store.View].
 func (v *view) Skips(rv string) (bool, error) {
 	within := func(k, b []byte) (bool, error) {
 		to, ok := history.GapRV(k)

@@ -204,7 +204,7 @@ func readGolden(t *testing.T, path string, keys bolt.Keyring) {
 
 // TestFormat reads the golden database, and one that the current code writes, with a reader made
 // only from docs/file-format.md. If it fails, either the page is wrong or the format was changed,
-// and then [bolt.Format] has to change too.
+// and then the version of the format has to change too.
 func TestFormat(t *testing.T) {
 	for file, keys := range goldenFiles {
 		fresh := filepath.Join(t.TempDir(), "fresh.db")

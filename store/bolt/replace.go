@@ -39,7 +39,6 @@ type replacement struct {
 	done      bool
 }
 
-// Replace starts to replace the collection's content.
 func (c *collection) Replace() (store.Replacement, error) {
 	// Taking a view fails if the store is closed or the collection was dropped.
 	v, err := c.View()
@@ -57,21 +56,26 @@ func (c *collection) Replace() (store.Replacement, error) {
 	return &replacement{c: c, pending: map[string]write{}}, nil
 }
 
-// Apply adds changes to the replacement. They are not visible before Commit.
 func (r *replacement) Apply(changes []store.Change) error {
-	if r.done {
-		return fmt.Errorf("collection %s: replacement has ended: %w", r.c.id, store.ErrClosed)
+	err := r.hold(changes)
+	if err == nil && r.full() {
+		err = r.spill()
 	}
-	if err := r.hold(changes); err != nil {
-		return fmt.Errorf("collection %s: %w", r.c.id, err)
+	return r.failed(err)
+}
+
+// failed returns err with the name of the collection, if it is an error.
+func (r *replacement) failed(err error) error {
+	if err != nil {
+		err = fmt.Errorf("collection %s: replace: %w", r.c.id, err)
 	}
-	return r.spillIf(r.full())
+	return err
 }
 
 // hold adds changes to the held ones and, if these are enough for a dictionary, encodes them. After
 // an error the changes are not held.
 func (r *replacement) hold(changes []store.Change) error {
-	if r.c.db.handle.Closed() {
+	if r.done || r.c.db.handle.Closed() {
 		return store.ErrClosed
 	}
 	before, size := len(r.held), r.heldBytes
@@ -120,16 +124,6 @@ func (r *replacement) pend(writes []write) {
 
 // full reports whether the pending changes have reached the budget.
 func (r *replacement) full() bool { return r.bytes >= r.c.db.opts.ReplaceBudget }
-
-func (r *replacement) spillIf(due bool) error {
-	if !due {
-		return nil
-	}
-	if err := r.spill(); err != nil {
-		return fmt.Errorf("collection %s: replace: %w", r.c.id, err)
-	}
-	return nil
-}
 
 // spill writes the pending changes to the new generation. On an error they stay pending.
 func (r *replacement) spill() error {
@@ -260,27 +254,29 @@ func (r *replacement) copyBucket(gen uint64, path [][]byte) error {
 
 // Commit makes the changes and the checkpoint visible together, and durable. If only the sync
 // failed, another Commit retries the sync.
-func (r *replacement) Commit(cp store.Checkpoint) error {
-	if r.done {
-		return fmt.Errorf("collection %s: replacement has ended: %w", r.c.id, store.ErrClosed)
-	}
-	c := r.c
-	if r.committed {
+func (r *replacement) Commit(cp store.Checkpoint) error { return r.failed(r.commit(cp)) }
+
+func (r *replacement) commit(cp store.Checkpoint) error {
+	switch {
+	case r.done:
+		return store.ErrClosed
+	case r.committed:
 		return r.finish()
 	}
-	if err := r.encodeHeld(); err != nil {
-		return fmt.Errorf("collection %s: %w", c.id, err)
+	err := r.encodeHeld()
+	if err == nil && (r.full() || r.gen != 0 && len(r.pending) > 0) {
+		err = r.spill()
 	}
-	if err := r.spillIf(r.full() || r.gen != 0 && len(r.pending) > 0); err != nil {
+	if err != nil {
 		return err
 	}
+	c := r.c
 	stored := c.State()
 	goesOn := c.Info().Scope() == c.want.Scope() && store.ContinuesHistory(stored, cp)
 	head := history.Begin(cp.RV, r.highest, c.history, cp.Proven())
 	if r.gen != 0 && goesOn {
-		var err error
 		if head, err = r.recordGeneration(stored.RV, cp); err != nil {
-			return fmt.Errorf("collection %s: replace: %w", c.id, err)
+			return err
 		}
 	}
 	var writes []write
@@ -288,7 +284,7 @@ func (r *replacement) Commit(cp store.Checkpoint) error {
 		writes = r.takePending()
 	}
 	var state store.State
-	err := c.db.update(func(tx *boltfile.Tx) error {
+	err = c.db.update(func(tx *boltfile.Tx) error {
 		b, err := c.bucket(tx)
 		if err != nil {
 			return err
@@ -307,7 +303,7 @@ func (r *replacement) Commit(cp store.Checkpoint) error {
 	})
 	if err != nil {
 		r.pend(writes)
-		return fmt.Errorf("collection %s: replace: %w", c.id, err)
+		return err
 	}
 	c.mu.Lock()
 	c.state, c.info = state, c.want
@@ -323,7 +319,7 @@ func (r *replacement) finish() error {
 	err := db.committer.ResyncMeta()
 	db.unlock()
 	if err != nil {
-		return fmt.Errorf("collection %s: replace: %w", r.c.id, err)
+		return err
 	}
 	r.end()
 	if r.gen != 0 {
@@ -390,10 +386,5 @@ func (r *replacement) end() {
 }
 
 func (r *replacement) dropGeneration(gen uint64) error {
-	return r.hidden(func(_ *boltfile.Tx, b *boltfile.Bucket) error {
-		if err := b.DeleteBucket(format.GenName(gen)); err != nil {
-			return fmt.Errorf("collection %s: drop generation: %w", r.c.id, err)
-		}
-		return nil
-	})
+	return r.failed(r.hidden(func(_ *boltfile.Tx, b *boltfile.Bucket) error { return b.DeleteBucket(format.GenName(gen)) }))
 }

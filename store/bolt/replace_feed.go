@@ -21,7 +21,7 @@ func (r *replacement) recordGeneration(known string, cp store.Checkpoint) (histo
 		// If the head is corrupt, it is empty and the history starts again at cp.
 		head, _ = before.view.decodeHead(before.root.Get(format.KeyHistory))
 		if err = head.Track(r.c.history, before.highestChange); err == nil {
-			err = restartHistory(now.view.bucket(now.view.path()), r.c.id, history.Head{}) // an earlier attempt may have left entries
+			err = restartHistory(now.view.bucket(now.view.base), r.c.id, history.Head{}) // an earlier attempt may have left entries
 		}
 		return err
 	})

@@ -95,5 +95,5 @@ func (v *view) trim(oldest, maxBytes int64) (map[string]writeback.Cell, error) {
 	if head == was {
 		return nil, nil
 	}
-	return e.cells, putJSON(e.table(v.path()...), v.id, format.KeyHistory, head)
+	return e.cells, putJSON(e.table(v.base...), v.id, format.KeyHistory, head)
 }

@@ -106,7 +106,7 @@ func (v *view) load() error {
 	if v.state, err = decodeOnce[store.State](v, format.KeyState, rawState); err != nil {
 		return err
 	}
-	if _, err := format.VerifyChecksum(v.id, format.KeyIndexes, v.lookup(v.path(), format.KeyIndexes)); err != nil {
+	if _, err := format.VerifyChecksum(v.id, format.KeyIndexes, v.lookup(v.base, format.KeyIndexes)); err != nil {
 		return corruptValue(v.db.path, v.id, format.KeyIndexes, err)
 	}
 	return nil
@@ -168,22 +168,12 @@ func (c *collection) Header(key string) (store.Header, error) {
 	return v.Header(key)
 }
 
-// path returns the path of a bucket of the view's generation.
-func (v *view) path(names ...[]byte) [][]byte {
-	if len(names) == 0 {
-		return v.base
-	}
-	return slices.Concat(v.base, names)
-}
+// path returns the path of a bucket in the view's generation.
+func (v *view) path(names ...[]byte) [][]byte { return slices.Concat(v.base, names) }
 
-// Info returns the identity of the objects.
-func (v *view) Info() store.Info { return v.info }
-
-// State returns checkpoint and totals of this view.
+func (v *view) Info() store.Info   { return v.info }
 func (v *view) State() store.State { return v.state }
-
-// Close ends the read transaction.
-func (v *view) Close() { v.end(store.ErrClosed) }
+func (v *view) Close()             { v.end(store.ErrClosed) }
 
 // end ends the read transaction and releases the file; later reads return why. Ending it again
 // does nothing.
@@ -223,7 +213,6 @@ func (db *DB) corrupt(id, key string, err error) error {
 	return &store.CorruptionError{Path: db.path, Collection: id, Key: key, Reason: err.Error()}
 }
 
-// Get returns the object at key.
 func (v *view) Get(key string) (*object.Object, error) { return getRecord(v, key, v.object) }
 
 // getRecord returns the record at key as decoded by of.
@@ -247,63 +236,58 @@ func (v *view) object(key, b []byte) (*object.Object, error) {
 	return v.decode(string(key), r)
 }
 
-// Raw returns a copy of the bytes of the object at key, in buf if it fits.
 func (v *view) Raw(key string, buf []byte) ([]byte, error) {
-	return getRecord(v, key, func(key, b []byte) ([]byte, error) {
-		r, err := format.DecodeRecord(key, b)
-		if err != nil {
-			return nil, v.corrupt(string(key), err)
-		}
-		return v.unpack(string(key), r, buf)
-	})
+	return getRecord(v, key, func(key, b []byte) ([]byte, error) { return v.db.unpack(v.id, key, b, dictLookup(v.tx), buf) })
 }
 
-func (v *view) unpack(key string, r format.Record, buf []byte) ([]byte, error) {
-	raw, err := v.db.codecs.Decode(r, dictLookup(v.tx), buf)
-	if err != nil {
-		return nil, v.corrupt(key, err)
+// unpack returns the object's JSON from the record of a key, in buf if it fits.
+func (db *DB) unpack(id string, key, b []byte, dicts func(id uint32) []byte, buf []byte) ([]byte, error) {
+	r, err := format.DecodeRecord(key, b)
+	if err == nil {
+		buf, err = db.codecs.Decode(r, dicts, buf)
 	}
-	return raw, nil
+	if err != nil {
+		return nil, db.corrupt(id, string(key), err)
+	}
+	return buf, nil
 }
 
-func (v *view) decode(key string, r format.Record) (*object.Object, error) {
-	raw, err := v.unpack(key, r, nil)
-	if err != nil {
-		return nil, err
+func (v *view) decode(key string, r format.Record) (o *object.Object, err error) {
+	raw, err := v.db.codecs.Decode(r, dictLookup(v.tx), nil)
+	if err == nil {
+		o, err = object.FromValid(raw)
 	}
-	o, err := object.FromValid(raw)
 	if err != nil {
 		return nil, v.corrupt(key, err)
 	}
 	return o, nil
 }
 
-// Header returns the record's header at key without decoding the object.
 func (v *view) Header(key string) (store.Header, error) { return getRecord(v, key, v.header) }
 
 func (v *view) header(key, b []byte) (store.Header, error) {
 	r, err := format.DecodeRecord(key, b)
-	if err != nil {
-		return store.Header{Key: string(key)}, v.corrupt(string(key), err)
-	}
-	if r.Codec == format.CodecZstd {
+	if err == nil && r.Codec == format.CodecZstd {
 		// A record without its dictionary is corrupt too, and must be reported as such: a list
 		// replaces an unchanged object only if its record is corrupt.
-		if _, err := v.db.codecs.Decoder(r.Dict, dictLookup(v.tx)); err != nil {
-			return store.Header{Key: string(key)}, v.corrupt(string(key), err)
-		}
+		_, err = v.db.codecs.Decoder(r.Dict, dictLookup(v.tx))
+	}
+	if err != nil {
+		return store.Header{Key: string(key)}, v.corrupt(string(key), err)
 	}
 	return store.Header{Key: string(key), UID: r.Uid, RV: r.Rv, Bytes: r.Size}, nil
 }
 
-// Objects iterates over objects in key order.
 func (v *view) Objects(prefix, after string) iter.Seq2[*object.Object, error] {
 	return scan(v, v.path(format.BucketObjects), prefix, after, v.object)
 }
 
-// Records iterates over the records in key order, with copies of their bytes.
 func (v *view) Records(prefix, after string) iter.Seq2[store.Record, error] {
-	decode := v.db.recordDecoder(v.id)
+	db, id := v.db, v.id
+	decode := func(key string, stored, buf []byte) ([]byte, error) {
+		// header has loaded the decoder of the record's dictionary.
+		return db.unpack(id, []byte(key), stored, func(uint32) []byte { return nil }, buf)
+	}
 	return scan(v, v.path(format.BucketObjects), prefix, after, func(k, b []byte) (store.Record, error) {
 		h, err := v.header(k, b)
 		if err != nil {
@@ -313,33 +297,15 @@ func (v *view) Records(prefix, after string) iter.Seq2[store.Record, error] {
 	})
 }
 
-// recordDecoder returns a [store.Record.Decode] for records whose headers were read, which has
-// loaded the decoders of their dictionaries.
-func (db *DB) recordDecoder(id string) func(key string, stored, buf []byte) ([]byte, error) {
-	return func(key string, stored, buf []byte) ([]byte, error) {
-		r, err := format.DecodeRecord([]byte(key), stored)
-		if err == nil {
-			buf, err = db.codecs.Decode(r, func(uint32) []byte { return nil }, buf)
-		}
-		if err != nil {
-			return nil, db.corrupt(id, key, err)
-		}
-		return buf, nil
-	}
-}
-
-// Headers iterates over the headers of the objects in key order, without decoding the objects.
 func (v *view) Headers(prefix, after string) iter.Seq2[store.Header, error] {
 	return scan(v, v.path(format.BucketObjects), prefix, after, v.header)
 }
 
-// Indexes returns the names of the indexes that are complete.
 func (v *view) Indexes() []string {
 	complete, _ := v.definitions()
 	return slices.Sorted(maps.Keys(complete))
 }
 
-// Building returns the names of the indexes that are not complete yet.
 func (v *view) Building() []string {
 	_, building := v.definitions()
 	return slices.Sorted(maps.Keys(building))
@@ -350,8 +316,8 @@ func (v *view) Building() []string {
 // definitions returns none, and reads of an index fail with store.ErrNoIndex.
 func (v *view) definitions() (complete, building definitions) {
 	if err := v.read(func() error {
-		complete, _ = decodeValue[definitions](v.db.path, v.id, format.KeyIndexes, v.lookup(v.path(), format.KeyIndexes))
-		build, _ := v.db.decodeBuilding(v.id, v.lookup(v.path(), format.KeyBuilding))
+		complete, _ = decodeValue[definitions](v.db.path, v.id, format.KeyIndexes, v.lookup(v.base, format.KeyIndexes))
+		build, _ := v.db.decodeBuilding(v.id, v.lookup(v.base, format.KeyBuilding))
 		building = build.Indexes
 		return nil
 	}); err != nil {
@@ -360,7 +326,6 @@ func (v *view) definitions() (complete, building definitions) {
 	return complete, building
 }
 
-// IndexKeys iterates over keys filed under value.
 func (v *view) IndexKeys(index, value, after string) iter.Seq2[string, error] {
 	if index == store.NamespaceIndex {
 		return v.namespaceKeys(value, after)
@@ -369,7 +334,6 @@ func (v *view) IndexKeys(index, value, after string) iter.Seq2[string, error] {
 	return indexRows(v, index, prefix, prefix+after, func(row string) (string, error) { return row[len(prefix):], nil })
 }
 
-// IndexEntries iterates over entries of an index.
 func (v *view) IndexEntries(index, prefix string, after store.IndexEntry) iter.Seq2[store.IndexEntry, error] {
 	if index == store.NamespaceIndex {
 		return v.namespaceEntries(prefix, after)

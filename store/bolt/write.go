@@ -36,7 +36,6 @@ func (w write) bytes() int {
 	return n
 }
 
-// Apply makes changes and checkpoint visible together. A flush makes them durable together.
 func (c *collection) Apply(batch store.Batch) error {
 	c.mu.Lock()
 	replacing, pending := c.replacing, c.info.Scope() != c.want.Scope()
@@ -171,7 +170,7 @@ type generation struct {
 // memGeneration returns the current generation, for writes to the memtable.
 func memGeneration(c *collection, e *edit) *generation {
 	g := &generation{
-		c: c, view: e.base, root: e.table(e.base.path()...), objects: e.table(e.base.path(format.BucketObjects)...),
+		c: c, view: e.base, root: e.table(e.base.base...), objects: e.table(e.base.path(format.BucketObjects)...),
 		history: feedTable{e.table(e.base.path(format.BucketFeed)...), e.table(e.base.path(format.BucketTombs)...)},
 	}
 	for _, x := range c.indexes {

@@ -74,66 +74,30 @@ func DecodeFeedEntry(key, b []byte) (rv string, e history.Entry, err error) {
 	if len(b) <= checksumBytes || !checksumMatches(nameSum(key), b, 0) {
 		return "", e, ErrFeedEntry
 	}
-	flags, ok := b[checksumBytes], false
+	flags := b[checksumBytes]
+	rv, ok := history.RV(key)
 	if e.Gap = flags == feedGap; e.Gap {
 		rv, ok = history.GapRV(key)
+	}
+	in := reader{rest: b[checksumBytes+1:]}
+	at, first := in.uvarint(), in.uvarint()
+	e.Deleted, e.Time, e.FirstTime, e.FirstRV = flags&feedDeleted != 0, int64(at), int64(first), string(in.prefixed())
+	if flags&feedAttributes == 0 {
+		e.Key, in.rest = string(in.rest), nil
 	} else {
-		rv, ok = history.RV(key)
+		e.Key, e.RowsSince = string(in.prefixed()), string(in.prefixed())
 	}
-	if !ok || !e.Gap && flags > feedDeleted|feedAttributes {
-		return "", e, ErrFeedEntry
-	}
-	e.Deleted = flags&feedDeleted != 0
-	at, b, err := uvarint(b[checksumBytes+1:])
-	if err != nil {
-		return "", e, ErrFeedEntry
-	}
-	first, b, err := uvarint(b)
-	if err != nil || at > 1<<40 || first > 1<<40 {
-		return "", e, ErrFeedEntry
-	}
-	e.Time, e.FirstTime = int64(at), int64(first)
-	firstRV, b, err := lengthPrefixed(b)
-	if err != nil {
-		return "", e, ErrFeedEntry
-	}
-	e.FirstRV, e.Key = string(firstRV), string(b)
-	if flags&feedAttributes != 0 && decodeAttributes(&e, b) != nil {
-		return "", e, ErrFeedEntry
-	}
-	return rv, e, nil
-}
-
-// decodeAttributes reads the part of an entry that begins with the object's key.
-func decodeAttributes(e *history.Entry, b []byte) error {
-	key, b, err := lengthPrefixed(b)
-	if err != nil {
-		return err
-	}
-	since, b, err := lengthPrefixed(b)
-	if err != nil {
-		return err
-	}
-	e.Key, e.RowsSince = string(key), string(since)
-	for len(b) > 0 {
-		var rv, value []byte
-		var n uint64
-		if rv, b, err = lengthPrefixed(b); err != nil {
-			return err
-		}
-		if n, b, err = uvarint(b); err != nil {
-			return err
-		}
-		row := store.AttributesRow{RV: string(rv)}
-		for range n {
-			if value, b, err = lengthPrefixed(b); err != nil {
-				return err
-			}
-			row.Values = append(row.Values, string(value))
+	for len(in.rest) > 0 {
+		row := store.AttributesRow{RV: string(in.prefixed())}
+		for n := in.uvarint(); n > 0 && in.err == nil; n-- {
+			row.Values = append(row.Values, string(in.prefixed()))
 		}
 		e.Rows = append(e.Rows, row)
 	}
-	return nil
+	if !ok || !e.Gap && flags > feedDeleted|feedAttributes || in.err != nil || max(at, first) > 1<<40 {
+		return "", history.Entry{}, ErrFeedEntry
+	}
+	return rv, e, nil
 }
 
 // FeedBytes returns the bytes of an entry and its tombstone, nil for none, with their keys.

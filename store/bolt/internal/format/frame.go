@@ -56,24 +56,34 @@ func openFrame(key, b []byte) []byte {
 	return b[frameBody:]
 }
 
-func uvarint(b []byte) (uint64, []byte, error) {
-	v, n := binary.Uvarint(b)
-	if n <= 0 {
-		return 0, nil, errShort
-	}
-	return v, b[n:], nil
-}
-
 // appendPrefixed appends a value with its length, a uvarint, in front.
 func appendPrefixed[T string | []byte](b []byte, value T) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(value))), value...)
 }
 
-// lengthPrefixed reads a value that has its length, a uvarint, in front.
-func lengthPrefixed(b []byte) (value, rest []byte, err error) {
-	n, b, err := uvarint(b)
-	if err != nil || n > uint64(len(b)) {
-		return nil, nil, errShort
+// reader reads the fields of a value. If one is cut short, that and all after it are zero, and err is set.
+type reader struct {
+	rest []byte
+	err  error
+}
+
+func (r *reader) uvarint() uint64 {
+	v, n := binary.Uvarint(r.rest)
+	if n <= 0 {
+		r.rest, r.err = nil, errShort
+		return 0
 	}
-	return b[:n], b[n:], nil
+	r.rest = r.rest[n:]
+	return v
+}
+
+// prefixed reads a value that has its length, a uvarint, in front.
+func (r *reader) prefixed() (value []byte) {
+	n := r.uvarint()
+	if n > uint64(len(r.rest)) {
+		r.rest, r.err = nil, errShort
+		return nil
+	}
+	value, r.rest = r.rest[:n], r.rest[n:]
+	return value
 }

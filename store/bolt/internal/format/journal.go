@@ -95,22 +95,20 @@ func DecodeJournalEntry(c *Codecs, entry uint32, key, b []byte) (*JournalCells, 
 	}
 	e := &JournalCells{raw: raw}
 	var last []byte
-	for rest := raw; len(rest) > 0; {
-		var addr []byte
-		if addr, rest, err = lengthPrefixed(rest); err != nil || len(rest) == 0 {
-			return nil, ErrJournal
-		}
-		if len(e.Cells) > 0 && bytes.Compare(last, addr) >= 0 {
+	for in := (reader{rest: raw}); len(in.rest) > 0; {
+		addr := in.prefixed()
+		if len(in.rest) == 0 || len(e.Cells) > 0 && bytes.Compare(last, addr) >= 0 {
 			return nil, ErrJournal
 		}
 		last = addr
-		at := len(raw) - len(rest) - len(addr)
+		at := len(raw) - len(in.rest) - len(addr)
 		e.Cells = append(e.Cells, CellRef{Entry: entry, at: uint32(at), size: uint32(len(addr))}) //nolint:gosec // at most maxObjectBytes
-		deleted := rest[0] == 1
-		if rest = rest[1:]; !deleted {
-			if _, rest, err = lengthPrefixed(rest); err != nil {
-				return nil, ErrJournal
-			}
+		deleted := in.rest[0] == 1
+		if in.rest = in.rest[1:]; !deleted {
+			in.prefixed()
+		}
+		if in.err != nil {
+			return nil, ErrJournal
 		}
 	}
 	return e, nil

@@ -102,27 +102,15 @@ func ParseRecord(b []byte) (Record, error) {
 	if len(b) < recordBody {
 		return Record{}, errShort
 	}
-	body := b[recordBody:]
-	r := Record{Codec: b[1]}
-	dict, body, err := uvarint(body)
-	if err != nil {
-		return Record{}, err
-	}
-	size, body, err := uvarint(body)
-	if err != nil {
-		return Record{}, err
-	}
-	if dict > 1<<32-1 || size > MaxObjectBytes {
+	in := reader{rest: b[recordBody:]}
+	dict, size := in.uvarint(), in.uvarint()
+	r := Record{Codec: b[1], Uid: string(in.prefixed()), Rv: string(in.prefixed()), FirstRV: string(in.prefixed())}
+	switch {
+	case in.err != nil:
+		return Record{}, in.err
+	case dict > 1<<32-1 || size > MaxObjectBytes:
 		return Record{}, errRecordSize
 	}
-	r.Dict, r.Size = uint32(dict), int(size)
-	for _, s := range []*string{&r.Uid, &r.Rv, &r.FirstRV} {
-		var value []byte
-		if value, body, err = lengthPrefixed(body); err != nil {
-			return Record{}, err
-		}
-		*s = string(value)
-	}
-	r.Payload = body
+	r.Dict, r.Size, r.Payload = uint32(dict), int(size), in.rest
 	return r, nil
 }
