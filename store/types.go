@@ -146,11 +146,9 @@ type Batch struct {
 	Gap        *Gap // nil for none
 }
 
-// Gap means that a batch does not have all changes between its checkpoint and the one before: an
-// object changed more than once, and only its newest state is there. Then the collection never was in
-// the states from First on and before Last, two resourceVersions. An empty First stands for the
-// checkpoint before, whose own state is known, an empty Last for the batch's. Every list has a gap as
-// long as that.
+// Gap means that a batch has only the newest of several changes of an object. Then the collection never
+// was in the states from First on and before Last, two resourceVersions. An empty First stands for the
+// checkpoint before, whose own state is known, an empty Last for the batch's: the gap of every list.
 type Gap struct{ First, Last string }
 
 // Header is the metadata of a record, which is read without decoding the object.
@@ -214,14 +212,9 @@ type DB interface {
 	// synced, it is emptied.
 	//
 	// The collection gets exactly the given indexes. A stored index that is not among them, or has
-	// another Spec, is not readable from then on. A new index is readable at once if there are no
-	// objects. Otherwise it may be built in the background, while the collection is in use: until
-	// it is complete, which happens between one view and the next, a read of it scans the objects.
-	// If the store is closed or crashes meanwhile, the build continues when the collection is
-	// opened again.
-	//
-	// The durable store builds in the background, because it has to read all objects from disk.
-	// The store in memory builds an index before Open returns.
+	// another Spec, is not readable from then on. A new index over stored objects is built before
+	// Open returns in memory, and in the background on disk, also over restarts: until it is
+	// complete, which happens between one view and the next, a read of it scans the objects.
 	Open(info Info, indexes ...Index) (Collection, error)
 
 	// Collections returns the stored collections, ordered by ID.
@@ -290,8 +283,7 @@ type Collection interface {
 	// waits for a Replacement to bring it to the scope it was opened with.
 	Apply(Batch) error
 
-	// Replace begins the replacement of the collection's content with a complete list, under
-	// the scope that Open was given. The replacement takes a difference: all other keys stay.
+	// Replace begins a Replacement, under the scope that Open was given.
 	Replace() (Replacement, error)
 
 	// Describe stores what the server publishes about the resource, in place of what is stored, and
@@ -307,8 +299,8 @@ type Collection interface {
 	View() (View, error)
 }
 
-// Replacement collects the difference between a collection and a complete list. No part of it is
-// visible before Commit; a crash before Commit leaves the old state. It is for one goroutine.
+// Replacement collects the difference between a collection and a complete list: all other keys stay. No
+// part of it is visible before Commit; a crash before Commit leaves the old state. It is for one goroutine.
 type Replacement interface {
 	// Apply adds changes. A key may come again; the newest change wins.
 	Apply([]Change) error

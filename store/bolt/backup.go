@@ -139,27 +139,21 @@ func (h *backup) file(ctx context.Context, dir string) (f *os.File, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() {
-		if rmErr := os.RemoveAll(tmp); err == nil && rmErr != nil {
-			f, err = nil, errors.Join(rmErr, f.Close())
-		}
-	}()
 	path := filepath.Join(tmp, "copy.db")
 	dst, err := h.src.File().OpenScratch(path)
-	if err != nil {
-		return nil, err
-	}
-	f, err = os.Open(path)
 	if err == nil {
-		err = errors.Join(os.RemoveAll(tmp), h.copy(ctx, dst))
+		f, err = os.Open(path)
 	}
-	if err = errors.Join(err, dst.Close()); err != nil {
-		if f != nil {
-			err = errors.Join(err, f.Close())
-		}
-		return nil, err
+	if err = errors.Join(err, os.RemoveAll(tmp)); err == nil {
+		err = h.copy(ctx, dst)
 	}
-	return f, nil
+	if dst != nil {
+		err = errors.Join(err, dst.Close())
+	}
+	if err != nil && f != nil {
+		err = errors.Join(err, f.Close())
+	}
+	return f, err
 }
 
 func (h *backup) copy(ctx context.Context, dst *boltfile.File) error {

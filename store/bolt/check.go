@@ -282,27 +282,23 @@ func (c *check) journal(tx *boltfile.Tx) {
 	if b == nil {
 		return
 	}
-	report := func(k []byte, reason string) {
-		name := fmt.Sprintf("%x", k)
-		if len(k) == 8 {
-			name = fmt.Sprint(binary.BigEndian.Uint64(k))
-		}
-		c.report.problem(Problem{Reason: fmt.Sprintf("journal entry %s: %s", name, reason)})
+	report := func(seq any, reason string) {
+		c.report.problem(Problem{Reason: fmt.Sprintf("journal entry %v: %s", seq, reason)})
 	}
 	var last uint64
 	cur := b.Cursor()
 	for k, _ := cur.First(); k != nil; k, _ = cur.Next() {
 		if len(k) != 8 {
-			report(k, "its key is no sequence number")
+			report(fmt.Sprintf("%x", k), "its key is no sequence number")
 			continue
 		}
 		seq := binary.BigEndian.Uint64(k)
 		switch {
 		case last != 0 && seq <= last:
-			report(k, boltfile.ErrOrder.Error())
+			report(seq, boltfile.ErrOrder.Error())
 			return // a cursor might never end
 		case last != 0 && seq != last+1:
-			report(k, "entries before it are missing")
+			report(seq, "entries before it are missing")
 		}
 		last = seq
 		v := writeback.JournalEntry(b, k)
@@ -310,11 +306,11 @@ func (c *check) journal(tx *boltfile.Tx) {
 		c.report.JournalBytes += int64(len(v))
 		entry, err := format.DecodeJournalEntry(c.db.codecs, 0, k, v)
 		if err != nil {
-			report(k, err.Error())
+			report(seq, err.Error())
 			continue
 		}
 		for _, bucket := range missingBuckets(tx, entry) {
-			report(k, fmt.Sprintf("it changes the bucket %q, which is missing", bucket))
+			report(seq, fmt.Sprintf("it changes the bucket %q, which is missing", bucket))
 		}
 	}
 	if last != 0 && last != b.Sequence() {
@@ -324,20 +320,15 @@ func (c *check) journal(tx *boltfile.Tx) {
 
 // missingBuckets returns the paths of the buckets that an entry has cells for and that the file
 // does not have. A fold could not move these cells.
-func missingBuckets(tx *boltfile.Tx, entry *format.JournalCells) []string {
-	there := map[string]bool{}
-	var missing []string
+func missingBuckets(tx *boltfile.Tx, entry *format.JournalCells) (missing []string) {
+	seen := map[string]bool{}
 	for _, x := range entry.Cells {
 		path, _ := format.Locate(string(entry.Addr(x)))
 		name := string(bytes.Join(path, []byte{'/'}))
-		if _, seen := there[name]; seen {
-			continue
-		}
-		b := tx.At(path)
-		if there[name] = b != nil; b == nil {
+		if !seen[name] && tx.At(path) == nil {
 			missing = append(missing, name)
 		}
+		seen[name] = true
 	}
-	slices.Sort(missing)
 	return missing
 }

@@ -224,8 +224,8 @@ func (c *compaction) finish(ctx context.Context, tmp string, before int64) (afte
 	case epoch != c.epoch, db.committer.UncertainCommits() != c.uncertainN:
 		return before, ErrBusy
 	}
-	if err := c.stillNamed(); err != nil {
-		return before, err
+	if !c.old.Named(c.path) {
+		return before, errors.New("the file has lost its name to another")
 	}
 	scrubs := false
 	err = c.old.View(func(src *boltfile.Tx) error {
@@ -265,18 +265,6 @@ func (c *compaction) finish(ctx context.Context, tmp string, before int64) (afte
 		return after, err
 	}
 	return after, nil
-}
-
-// stillNamed returns an error unless the database's path is still the name of the open file.
-func (c *compaction) stillNamed() error {
-	opened, err := c.old.Stat()
-	if err != nil {
-		return err
-	}
-	if named, err := os.Stat(c.path); err != nil || !os.SameFile(named, opened) {
-		return errors.Join(errors.New("the file has lost its name to another"), err)
-	}
-	return nil
 }
 
 // sizes returns the file's size and its free bytes, as of the newest commit.

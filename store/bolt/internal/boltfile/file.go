@@ -51,6 +51,9 @@ func (f *File) Close() error { return f.bolt.Close() }
 // Sync makes all writes durable.
 func (f *File) Sync() error { return f.bolt.Sync() }
 
+// Named reports whether path is a name of the file.
+func (f *File) Named(path string) bool { return names(path, f.raw) }
+
 // Stat returns the identity and the size of the file, whatever name it has.
 func (f *File) Stat() (fs.FileInfo, error) { return f.raw.Stat() }
 

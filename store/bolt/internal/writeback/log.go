@@ -37,7 +37,7 @@ type Log struct {
 type journal struct {
 	bytes  int
 	last   uint64 // sequence number of the newest entry, also after the journal was dropped
-	damage *store.CorruptionError
+	damage error  // that ended the replay; nil for none
 }
 
 // Options are the dependencies and settings of a Log; all of them are required.
@@ -127,7 +127,7 @@ func (l *Log) JournalCorruption() error {
 	if l.journal.damage == nil {
 		return nil
 	}
-	return l.journal.damage
+	return &store.CorruptionError{Path: l.opts.Path, Reason: l.journal.damage.Error()}
 }
 
 // setTimer sets the timer to when a flush is due, unless it is set to an earlier time.

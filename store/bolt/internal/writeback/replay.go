@@ -50,26 +50,23 @@ func (l *Log) requireJournal(needed uint64) error {
 	}
 	reason := fmt.Sprintf("a fold was half done, and of the journal that it needs, up to entry %d, there is no more than up to %d", needed, l.journal.last)
 	if l.journal.damage != nil {
-		reason += ": " + l.journal.damage.Reason
+		reason += ": " + l.journal.damage.Error()
 	}
 	return &store.CorruptionError{Path: l.opts.Path, Reason: reason}
 }
 
 // decodeEntries sends the cells of each journal entry, in order.
 func (l *Log) decodeEntries(b *boltfile.Bucket, entries chan<- *format.JournalCells) error {
-	corrupt := func(err error) {
-		l.journal.damage = &store.CorruptionError{Path: l.opts.Path, Reason: err.Error()}
-	}
 	cur, n := b.Cursor(), uint32(0)
 	for k, _ := cur.First(); k != nil; k, _ = cur.Next() {
 		if len(k) != 8 || binary.BigEndian.Uint64(k) <= l.journal.last {
-			corrupt(fmt.Errorf("journal: %w", boltfile.ErrOrder))
+			l.journal.damage = fmt.Errorf("journal: %w", boltfile.ErrOrder)
 			return nil
 		}
 		v := JournalEntry(b, k)
 		entry, err := format.DecodeJournalEntry(l.opts.Codecs, n, k, v)
 		if err != nil {
-			corrupt(err)
+			l.journal.damage = err
 			return nil
 		}
 		l.journal.bytes, l.journal.last = l.journal.bytes+len(v), binary.BigEndian.Uint64(k)
