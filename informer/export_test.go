@@ -36,12 +36,9 @@ func Join(opts ...Option) Option {
 type Mirror = mirror
 
 // OpenMirror opens a mirror of objects as they are.
-func OpenMirror(db store.DB, was *Mirror, info store.Info, indexes ...store.Index) (*Mirror, error) {
+func OpenMirror(db store.DB, was *Mirror, info store.Info, indexes ...store.Index) (store.Collection, error) {
 	return openMirror(db, was, info, indexes, func(o *object.Object) *object.Object { return o })
 }
 
-// MirrorMemory returns the part of a mirror that is in memory.
-func MirrorMemory(m *Mirror) (*memory.DB, *memory.Collection) {
-	c := m.now.Load()
-	return c.db, c.Collection
-}
+// MirrorMemory returns the store in memory of a mirror.
+func MirrorMemory(m *Mirror) *memory.DB { return m.db }

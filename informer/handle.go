@@ -99,7 +99,7 @@ func (c *opened) memory() *memory.Collection {
 	case *memory.Collection:
 		return c
 	case *mirror:
-		return c.intact()
+		return c.Collection
 	}
 	return nil
 }

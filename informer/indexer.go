@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"maps"
 	"slices"
@@ -281,40 +282,59 @@ func (x *Indexer) reading() func(v store.View, key string) (any, error) {
 }
 
 // List returns all objects: ordered by key, or in no order if they are in memory. If decoding takes
-// longer than a view may stay open, List continues in another view, so that the objects may be of
-// more than one state.
+// longer than a view may stay open, the objects may be of more than one state.
 func (x *Indexer) List() []any {
 	if c, at := x.inMemory(); c != nil {
 		return x.listInMemory(c, at)
 	}
+	if err := x.open(); err != nil {
+		x.failed(err)
+		return nil
+	}
 	decode := x.decoder.scanning()
-	var list []any
-	for last := ""; ; {
-		v, err := x.view()
+	list := make([]any, 0, x.coll.State().Count)
+	for o, err := range scan(x.view, store.View.Objects, (*object.Object).Key) {
+		var item any
+		if err == nil {
+			item, err = decode(o)
+		}
 		if err != nil {
 			x.failed(err)
-			return nil
+			continue
 		}
-		list = slices.Grow(list, max(0, int(v.State().Count)-len(list)))
-		began, expired := last, false
-		for o, err := range v.Objects("", last) {
-			var item any
-			if err == nil {
-				last = o.Key()
-				item, err = decode(o)
-			}
-			if expired = errors.Is(err, store.ErrViewExpired) && last != began; expired {
-				break
-			}
+		list = append(list, item)
+	}
+	return list
+}
+
+// scan iterates over all elements of a collection that read returns, in the order of their keys. It
+// goes on after errors of single ones, and in another view if one expires.
+func scan[T any](
+	view func() (store.View, error), read func(v store.View, prefix, after string) iter.Seq2[T, error], keyOf func(T) string,
+) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for last, expired := "", true; expired; {
+			v, err := view()
 			if err != nil {
-				x.failed(err)
-				continue
+				var none T
+				yield(none, err)
+				return
 			}
-			list = append(list, item)
-		}
-		v.Close()
-		if !expired {
-			return list
+			began := last
+			expired = false
+			for item, err := range read(v, "", last) {
+				if err == nil {
+					last = keyOf(item)
+				}
+				if expired = errors.Is(err, store.ErrViewExpired) && last != began; expired {
+					break
+				}
+				if !yield(item, err) {
+					v.Close()
+					return
+				}
+			}
+			v.Close()
 		}
 	}
 }

@@ -2,9 +2,13 @@ package informer
 
 import (
 	"errors"
-	"maps"
+	"fmt"
+	"runtime"
 	"slices"
-	"sync/atomic"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
@@ -12,171 +16,144 @@ import (
 )
 
 // mirror is a collection of a durable store whose objects are all in memory too, decoded: see [All].
-// Every write goes to the durable collection first. Every read is of the memory, which also has the
-// indexes, so that the durable store needs none.
-//
-// If a write is durable but not in memory, readers keep the state before it. Before the next write
-// the memory is loaded again from the durable collection.
+// Every write goes to the durable collection first, which checks all that the memory checks. Every
+// read is of the memory, which also has the indexes, so that the durable store needs none. The views
+// have no history.
 type mirror struct {
-	durable store.Collection
-	info    store.Info // the argument of the newest opening
-	indexes []store.Index
-	decode  func(*object.Object) *object.Object
-
-	now    atomic.Pointer[mirrored]
-	behind bool // the memory may lack a durable write; only for the writer
-}
-
-var _ store.Collection = (*mirror)(nil)
-
-// mirrored is the content of a mirror in memory.
-type mirrored struct {
 	*memory.Collection
-	db *memory.DB
-
-	// corrupt has the error of each record that could not be read; it is never changed. A key that is
-	// in memory too was repaired since.
-	corrupt map[string]error
+	db      *memory.DB // of the collection in memory
+	durable store.Collection
 }
 
 // openMirror opens a mirror of the collection info.ID of a durable store. was is the mirror that was
-// opened before, nil if there is none or another writer came since: its objects are read again only
-// if the memory does not have all of them.
+// opened before, whose objects are not read again; nil if there is none or another writer came since.
+// If a record is corrupt, openMirror returns the durable collection itself, whose reads report it.
 //
 // decode returns an object with its Go form, or the object itself if it can't be decoded. It must be
 // safe for concurrent use.
-func openMirror(db store.DB, was *mirror, info store.Info, indexes []store.Index, decode func(*object.Object) *object.Object) (*mirror, error) {
+func openMirror(
+	db store.DB, was *mirror, info store.Info, indexes []store.Index, decode func(*object.Object) *object.Object,
+) (store.Collection, error) {
 	// The history is the durable collection's.
 	durable, err := db.Open(info, slices.DeleteFunc(slices.Clone(indexes), func(x store.Index) bool { return !x.History })...)
 	if err != nil {
 		return nil, err
 	}
-	m := &mirror{durable: durable, info: info, indexes: indexes, decode: decode}
-	if was != nil && !was.behind && was.intact() != nil {
-		err = m.open(was.now.Load().db, nil)
+	m := &mirror{durable: durable}
+	if was != nil {
+		m.db = was.db
 	} else {
-		err = m.load()
+		m.db, err = load(durable, decode)
 	}
+	if errors.As(err, new(*store.CorruptionError)) {
+		return db.Open(info, indexes...)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("load collection %s: %w", info.ID, err)
+	}
+	c, err := m.db.Open(info, indexes...)
 	if err != nil {
 		return nil, err
 	}
+	m.Collection = c.(*memory.Collection) //nolint:forcetypeassert // a memory.DB returns no other
 	return m, nil
 }
 
-// open makes the collection in db the content of the mirror.
-func (m *mirror) open(db *memory.DB, corrupt map[string]error) error {
-	c, err := db.Open(m.info, m.indexes...)
+// load returns a store in memory with the content of a durable collection.
+func load(durable store.Collection, decode func(*object.Object) *object.Object) (*memory.DB, error) {
+	changes, err := readAll(durable, decode)
 	if err != nil {
-		return err
-	}
-	m.now.Store(&mirrored{Collection: c.(*memory.Collection), db: db, corrupt: corrupt}) //nolint:forcetypeassert // a memory.DB returns no other
-	return nil
-}
-
-// load replaces the content in memory by the durable collection's.
-func (m *mirror) load() error {
-	changes, corrupt, err := m.read()
-	if err != nil {
-		return err
+		return nil, err
 	}
 	db := memory.New(memory.WithoutHistory())
 	// Under the stored scope at first: opened under another one, the content then behaves as the
 	// durable collection does.
-	c, err := db.Open(m.durable.Info())
+	c, err := db.Open(durable.Info())
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := fill(c, changes, m.durable.State()); err != nil {
-		return err
-	}
-	v, err := m.durable.View()
+	v, err := durable.View()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	about, err := v.Description()
 	v.Close()
-	if err == nil {
-		err = c.Describe(about)
-	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := m.open(db, corrupt); err != nil {
-		return err
+	if err := c.Describe(about); err != nil {
+		return nil, err
 	}
-	m.behind = false
-	return nil
-}
-
-// fill puts objects into an empty collection and brings it to a state.
-func fill(c store.Collection, changes []store.Change, state store.State) error {
+	state := durable.State()
 	if !state.Synced {
-		return c.Apply(store.Batch{Changes: changes, Checkpoint: state.Checkpoint})
+		return db, c.Apply(store.Batch{Changes: changes, Checkpoint: state.Checkpoint})
 	}
 	r, err := c.Replace()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := r.Apply(changes); err != nil {
-		return err
+		return nil, err
 	}
-	return r.Commit(state.Checkpoint)
+	return db, r.Commit(state.Checkpoint)
 }
 
-// intact returns the collection in memory, nil if it lacks a corrupt record of the durable one.
-func (m *mirror) intact() *memory.Collection {
-	if c := m.now.Load(); len(c.corrupt) == 0 {
-		return c.Collection
+// readAll reads and decodes all objects of a collection, in parallel.
+func readAll(c store.Collection, decode func(*object.Object) *object.Object) ([]store.Change, error) {
+	var mu sync.Mutex
+	var all []store.Change
+	var tasks errgroup.Group
+	tasks.SetLimit(runtime.GOMAXPROCS(0))
+	var chunk []store.Record // one record is less work than its passing on
+	pass := func() {
+		records := chunk
+		chunk = nil
+		tasks.Go(func() error {
+			changes := make([]store.Change, len(records))
+			for i, r := range records {
+				raw, err := r.Raw(nil)
+				if err != nil {
+					return err
+				}
+				o, err := object.FromValid(raw)
+				if err != nil {
+					return &store.CorruptionError{Key: r.Key, Reason: err.Error()}
+				}
+				changes[i] = store.Change{Key: r.Key, Object: decode(o)}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, changes...)
+			return nil
+		})
 	}
-	return nil
-}
-
-// Info implements [store.Collection].
-func (m *mirror) Info() store.Info { return m.now.Load().Info() }
-
-// State implements [store.Collection]. Count is without the corrupt records.
-func (m *mirror) State() store.State { return m.now.Load().State() }
-
-// Header implements [store.Collection].
-func (m *mirror) Header(key string) (store.Header, error) {
-	c := m.now.Load()
-	h, err := c.Header(key)
-	return h, c.missing(key, err)
-}
-
-// missing returns the error of a corrupt record in place of [store.ErrNotFound].
-func (c *mirrored) missing(key string, err error) error {
-	if damage, ok := c.corrupt[key]; ok && errors.Is(err, store.ErrNotFound) {
-		return damage
+	var err error
+	for r, failed := range scan(c.View, store.View.Records, func(r store.Record) string { return r.Key }) {
+		if err = failed; err != nil {
+			break
+		}
+		if chunk = append(chunk, r); len(chunk) == chunkObjects {
+			pass()
+		}
 	}
-	return err
-}
-
-// View implements [store.Collection]. The views have no history.
-func (m *mirror) View() (store.View, error) {
-	c := m.now.Load()
-	v, err := c.View()
-	if err != nil || len(c.corrupt) == 0 {
-		return v, err
+	pass()
+	if err := errors.Join(err, tasks.Wait()); err != nil {
+		return nil, err
 	}
-	return newDamagedView(v, c), nil
+	for i := range all {
+		// Keys side by side are in the processor's cache when they are compared in a lookup; beside
+		// the objects they would not be.
+		all[i].Key = strings.Clone(all[i].Key)
+	}
+	return all, nil
 }
 
 // Apply implements [store.Collection].
 func (m *mirror) Apply(b store.Batch) error {
-	if err := m.catchUp(); err != nil {
-		return err
-	}
 	if err := m.durable.Apply(b); err != nil {
 		return err
 	}
-	m.behind = true
-	if err := m.now.Load().Apply(b); err != nil {
-		return err
-	}
-	m.behind = false
-	m.repaired(b.Changes)
-	return nil
+	return m.Collection.Apply(b)
 }
 
 // Describe implements [store.Collection].
@@ -184,90 +161,37 @@ func (m *mirror) Describe(d store.Description) error {
 	if err := m.durable.Describe(d); err != nil {
 		return err
 	}
-	return m.now.Load().Describe(d)
-}
-
-// catchUp loads the content again if the memory lacks a durable write.
-func (m *mirror) catchUp() error {
-	if !m.behind {
-		return nil
-	}
-	return m.load()
-}
-
-// repaired drops the corrupt records that the changes, which are in memory, have replaced or removed.
-func (m *mirror) repaired(changes []store.Change) {
-	c := m.now.Load()
-	if len(c.corrupt) == 0 {
-		return
-	}
-	next := *c
-	next.corrupt = maps.Clone(c.corrupt)
-	for _, ch := range changes {
-		delete(next.corrupt, ch.Key)
-	}
-	m.now.Store(&next)
+	return m.Collection.Describe(d)
 }
 
 // Replace implements [store.Collection].
 func (m *mirror) Replace() (store.Replacement, error) {
-	if err := m.catchUp(); err != nil {
-		return nil, err
-	}
 	durable, err := m.durable.Replace()
 	if err != nil {
 		return nil, err
 	}
-	inMemory, err := m.now.Load().Replace()
+	inMemory, err := m.Collection.Replace()
 	if err != nil {
 		return nil, errors.Join(err, durable.Abort())
 	}
-	return &mirroredReplacement{m: m, durable: durable, memory: inMemory}, nil
+	return mirroredReplacement{durable, inMemory}, nil
 }
 
 // mirroredReplacement is a replacement of a mirror.
-type mirroredReplacement struct {
-	m               *mirror
-	durable, memory store.Replacement
-	repairs         []store.Change // of corrupt records
-	committed       bool           // in the durable collection
-}
+type mirroredReplacement struct{ durable, memory store.Replacement }
 
-// Apply implements [store.Replacement].
-func (r *mirroredReplacement) Apply(changes []store.Change) error {
+func (r mirroredReplacement) Apply(changes []store.Change) error {
 	if err := r.durable.Apply(changes); err != nil {
 		return err
 	}
-	if err := r.memory.Apply(changes); err != nil {
-		return err
-	}
-	corrupt := r.m.now.Load().corrupt
-	for _, ch := range changes {
-		if _, ok := corrupt[ch.Key]; ok {
-			r.repairs = append(r.repairs, store.Change{Key: ch.Key})
-		}
-	}
-	return nil
+	return r.memory.Apply(changes)
 }
 
-// Commit implements [store.Replacement].
-func (r *mirroredReplacement) Commit(cp store.Checkpoint) error {
-	if r.committed && r.m.behind { // the commit in memory has failed
-		return r.m.catchUp()
-	}
+func (r mirroredReplacement) Commit(cp store.Checkpoint) error {
 	if err := r.durable.Commit(cp); err != nil {
 		return err
 	}
-	r.committed, r.m.behind = true, true
-	if err := r.memory.Commit(cp); err != nil {
-		return err
-	}
-	r.m.behind = false
-	r.m.repaired(r.repairs)
-	return nil
+	return r.memory.Commit(cp)
 }
 
-// Abort implements [store.Replacement].
-func (r *mirroredReplacement) Abort() error {
-	return errors.Join(r.durable.Abort(), r.memory.Abort())
-}
+func (r mirroredReplacement) Abort() error { return errors.Join(r.durable.Abort(), r.memory.Abort()) }

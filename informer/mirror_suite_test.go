@@ -73,10 +73,11 @@ type openedMirror struct {
 }
 
 func (db *mirrorDB) Open(info store.Info, indexes ...store.Index) (store.Collection, error) {
-	m, err := informer.OpenMirror(db.DB, db.opened[info.ID].Mirror, info, indexes...)
+	c, err := informer.OpenMirror(db.DB, db.opened[info.ID].Mirror, info, indexes...)
 	if err != nil {
 		return nil, err
 	}
+	m := c.(*informer.Mirror)
 	db.opened[info.ID] = openedMirror{m, info, indexes}
 	return mirrorWithHistory{m, db.DB}, nil
 }
@@ -94,7 +95,7 @@ func (db *mirrorDB) Drop(id string) error {
 		return db.DB.Drop(id)
 	}
 	delete(db.opened, id)
-	inMemory, _ := informer.MirrorMemory(o.Mirror)
+	inMemory := informer.MirrorMemory(o.Mirror)
 	db.dropped = append(db.dropped, inMemory)
 	return errors.Join(db.DB.Drop(id), inMemory.Drop(id))
 }
@@ -103,7 +104,7 @@ func (db *mirrorDB) Close() error {
 	err := db.DB.Close()
 	all := db.dropped
 	for _, o := range db.opened {
-		inMemory, _ := informer.MirrorMemory(o.Mirror)
+		inMemory := informer.MirrorMemory(o.Mirror)
 		all = append(all, inMemory)
 	}
 	for _, inMemory := range all {

@@ -15,7 +15,6 @@ import (
 	bbolt "go.etcd.io/bbolt"
 
 	"github.com/snapcache/snapcache/deltafifo"
-	"github.com/snapcache/snapcache/informer"
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt"
@@ -58,23 +57,6 @@ func corruptDB(t *testing.T) store.DB {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	return db
-}
-
-// corruptCollections opens the collection of corruptDB.
-var corruptCollections = []struct {
-	name string
-	open func(*testing.T) store.Collection
-}{
-	{"durable", func(t *testing.T) store.Collection {
-		c, err := corruptDB(t).Open(storetest.Info("test"))
-		require.NoError(t, err)
-		return c
-	}},
-	{"all decoded", func(t *testing.T) store.Collection {
-		m, err := informer.OpenMirror(corruptDB(t), nil, storetest.Info("test"))
-		require.NoError(t, err)
-		return m
-	}},
 }
 
 // contents returns key → RV, "corrupt" for a record that can't be read.
@@ -148,11 +130,13 @@ func TestRepair(t *testing.T) {
 		{"listed before it", []func(queue) error{list(a(15)), repair(a(3))}, "15", "30", []string{"add a@15 false"}, true},
 	} {
 		for _, linger := range []time.Duration{0, time.Second} {
-			for _, c := range corruptCollections {
-				t.Run(fmt.Sprintf("%s, together %v, %s", x.name, linger > 0, c.name), func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) { testRepair(t, x, c.open(t), linger) })
+			t.Run(fmt.Sprintf("%s, together %v", x.name, linger > 0), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					c, err := corruptDB(t).Open(storetest.Info("test"))
+					require.NoError(t, err)
+					testRepair(t, x, c, linger)
 				})
-			}
+			})
 		}
 	}
 }
