@@ -61,7 +61,7 @@ func (q *Queue) nextLocked(ctx context.Context, limit int) (Batch, error) {
 		case q.closed:
 			return Batch{}, ErrClosed
 		}
-		q.waitLingerLocked(ctx)
+		q.waitLocked(ctx)
 	}
 }
 
@@ -84,29 +84,7 @@ func (q *Queue) finishLocked() {
 
 // readyLocked reports whether a batch may be taken now.
 func (q *Queue) readyLocked() bool {
-	switch {
-	case q.replace != nil && q.replace.phase != phaseItems, q.flush && q.replace == nil:
-		return true
-	case !q.waitingLocked():
-		return false
-	case q.closed || q.draining || q.bytes >= q.opts.MaxBytes/2:
-		return len(q.order) > 0 || q.replace == nil
-	}
-	return q.opts.Clock.Since(q.since) >= q.opts.Linger
-}
-
-// waitLingerLocked waits until the queue changes, ctx ends, or the oldest pending delta is as old as
-// Linger.
-func (q *Queue) waitLingerLocked(ctx context.Context) {
-	if q.waitingLocked() {
-		timer := q.opts.Clock.AfterFunc(q.opts.Linger-q.opts.Clock.Since(q.since), func() {
-			q.mu.Lock()
-			defer q.mu.Unlock()
-			q.changed.Broadcast()
-		})
-		defer timer.Stop()
-	}
-	q.waitLocked(ctx)
+	return q.waitingLocked() || q.replace != nil && q.replace.phase != phaseItems || q.flush && q.replace == nil
 }
 
 // takeLocked removes a batch of at most limit keys from the queue; 0 is no limit.

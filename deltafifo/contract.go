@@ -44,7 +44,6 @@ func (q *Queue) Replace(list []any, rv string) error {
 	}
 	q.populate(len(listed) + deleted)
 	if rv != "" {
-		q.touchLocked()
 		q.rv = rv
 		q.changed.Broadcast()
 	}

@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/object"
 )
@@ -41,12 +39,6 @@ type Options struct {
 	// MaxBytes is the budget for queued objects. A producer blocks while it is used up; an object
 	// larger than the budget passes alone. 0 is DefaultMaxBytes.
 	MaxBytes int64
-
-	// Linger is how long PopBatch waits for more after the first delta or bookmark, unless half the
-	// budget is used up before.
-	Linger time.Duration
-
-	Clock clock.WithDelayedExecution // measures Linger; nil is the real clock
 }
 
 // Queue orders deltas by key between a producer and a consumer. All methods are safe for concurrent
@@ -61,10 +53,8 @@ type Queue struct {
 	bytes       int64
 	rv          string // newest resourceVersion that was queued
 	popped      string // watermark of the newest batch
-	since       time.Time
-	events      int  // watch events since the newest batch
-	bookmarks   int  // bookmarks since the newest batch
-	draining    bool // BeginReplace waits for the queue to be empty
+	events      int    // watch events since the newest batch
+	bookmarks   int    // bookmarks since the newest batch
 	closed      bool
 	replace     *replace
 	listPending bool // a list is in the queue or still with the consumer
@@ -88,9 +78,6 @@ type item struct {
 func New(opts Options) *Queue {
 	if opts.MaxBytes <= 0 {
 		opts.MaxBytes = DefaultMaxBytes
-	}
-	if opts.Clock == nil {
-		opts.Clock = clock.RealClock{}
 	}
 	q := &Queue{opts: opts, items: map[string]*item{}, initial: initial{done: make(chan struct{})}}
 	q.changed = sync.NewCond(&q.mu)
@@ -133,9 +120,7 @@ func (q *Queue) event(t cache.DeltaType, obj any) error {
 	if !q.listPending {
 		q.populate(0)
 	}
-	if t == cache.Deleted && q.goneLocked(key) {
-		q.touchLocked()
-	} else {
+	if t != cache.Deleted || !q.goneLocked(key) {
 		if obj, err = q.transform(obj); err != nil {
 			return fmt.Errorf("%s %s: %w", t, key, err)
 		}
@@ -199,7 +184,6 @@ func (q *Queue) Bookmark(rv string) error {
 	if err := q.afterReplaceLocked(); err != nil {
 		return fmt.Errorf("bookmark %s: %w", rv, err)
 	}
-	q.touchLocked()
 	q.rv = rv
 	q.bookmarks++
 	q.changed.Broadcast()
@@ -257,7 +241,6 @@ func (q *Queue) pushLocked(key string, d cache.Delta) error {
 
 // putLocked appends a delta even if the budget is used up.
 func (q *Queue) putLocked(key string, d cache.Delta) {
-	q.touchLocked()
 	q.pushes++
 	it := q.items[key]
 	if it == nil {
@@ -287,13 +270,6 @@ func cost(key string, d cache.Delta) int64 {
 		size += int64(s.Size())
 	}
 	return size
-}
-
-// touchLocked sets the time from which Linger counts, if nothing was pending.
-func (q *Queue) touchLocked() {
-	if !q.waitingLocked() {
-		q.since = q.opts.Clock.Now()
-	}
 }
 
 // mergeDeletes merges d into a delete before it: the first of the two that has the final state is

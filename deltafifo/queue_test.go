@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -335,11 +334,11 @@ func TestAbortedListIsForgotten(t *testing.T) {
 
 func TestBeginReplaceWaitsForTheConsumer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := New(Options{Linger: time.Hour})
+		q := New(Options{})
 		require.NoError(t, q.Add(obj(t, "a", "1", 1)))
 		began := make(chan error, 1)
 		go func() { began <- q.BeginReplace(t.Context(), Replace{}) }()
-		b, err := q.PopBatch(t.Context()) // does not linger: BeginReplace waits
+		b, err := q.PopBatch(t.Context())
 		require.NoError(t, err)
 		require.Len(t, b.Deltas, 1)
 		synctest.Wait()
@@ -393,22 +392,6 @@ func TestCloseFreesProducerAndConsumer(t *testing.T) {
 	})
 }
 
-func TestLinger(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := New(Options{Linger: time.Second})
-		start := time.Now()
-		require.NoError(t, q.Add(obj(t, "a", "1", 1)))
-		go func() {
-			time.Sleep(500 * time.Millisecond)
-			_ = q.Add(obj(t, "b", "1", 2))
-		}()
-		b, err := q.PopBatch(t.Context())
-		require.NoError(t, err)
-		require.Len(t, b.Deltas, 2)
-		require.Equal(t, time.Second, time.Since(start))
-	})
-}
-
 // The watch may begin before the consumer has taken the end of the list.
 func TestEventsWaitForTheEndOfTheList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -438,7 +421,7 @@ func TestEventsWaitForTheEndOfTheList(t *testing.T) {
 
 // A flush comes with what is queued, or alone if nothing is.
 func TestFlush(t *testing.T) {
-	q := New(Options{Linger: time.Hour})
+	q := New(Options{})
 	q.Start("9")
 	require.NoError(t, q.Add(obj(t, "a", "1", 10)))
 	q.Flush()

@@ -52,12 +52,9 @@ const (
 func (q *Queue) BeginReplace(ctx context.Context, r Replace) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.draining = true
-	q.changed.Broadcast()
 	for !q.idleLocked() && !q.closed && ctx.Err() == nil {
 		q.waitLocked(ctx)
 	}
-	q.draining = false
 	switch {
 	case q.closed:
 		return ErrClosed

@@ -66,12 +66,14 @@ func TestCorrect(t *testing.T) {
 // it, also if both are in one batch.
 func TestCorrect_ThenEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := startLingering(t, memoryCollection(t), time.Second)
+		p := startSlow(t, memoryCollection(t), time.Second)
 		p.list(t, store.ReasonInitial, "10", obj("a", "1", 900))
-		time.Sleep(2 * time.Second) // simulated time, for the queue's linger
+		time.Sleep(time.Minute)
+		p.queue.Flush() // keeps the consumer busy
+		synctest.Wait()
 		require.NoError(t, p.queue.Correct("ns/a", nil, "10"))
 		require.NoError(t, p.queue.Add(obj("a", "2", 11)))
-		time.Sleep(2 * time.Second)
+		time.Sleep(time.Minute)
 		require.Equal(t, map[string]string{"a": "11"}, contents(t, p.coll))
 	})
 }

@@ -197,7 +197,7 @@ func joinersAndLeavers(t *testing.T, coll store.Collection, story []action) (wro
 		stored = append(stored, storetest.Put(obj(name, "u", n+1)))
 	}
 	fill(t, coll, stored...)
-	p := startWith(t, coll, 0, informer.ProcessorOptions{Resync: time.Second})
+	p := startWith(t, coll, informer.ProcessorOptions{Resync: time.Second})
 	var joiners []*joiner
 	expect := func(calls ...string) {
 		for _, j := range joiners {

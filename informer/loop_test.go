@@ -78,19 +78,23 @@ type pipeline struct {
 }
 
 func start(t *testing.T, coll store.Collection) *pipeline {
-	return startWith(t, coll, 0, informer.ProcessorOptions{})
+	return startWith(t, coll, informer.ProcessorOptions{})
 }
 
-// startLingering is start with a queue that lingers for a while.
-func startLingering(t *testing.T, coll store.Collection, linger time.Duration) *pipeline {
-	return startWith(t, coll, linger, informer.ProcessorOptions{})
+// startSlow is start with a consumer that begins with each batch of events after a while, and is busy
+// at first.
+func startSlow(t *testing.T, coll store.Collection, takes time.Duration) *pipeline {
+	p := startQueue(t, coll, takes, deltafifo.Options{}, informer.ProcessorOptions{})
+	p.queue.Flush()
+	synctest.Wait()
+	return p
 }
 
-func startWith(t *testing.T, coll store.Collection, linger time.Duration, opts informer.ProcessorOptions) *pipeline {
-	return startQueue(t, coll, deltafifo.Options{Linger: linger}, opts)
+func startWith(t *testing.T, coll store.Collection, opts informer.ProcessorOptions) *pipeline {
+	return startQueue(t, coll, 0, deltafifo.Options{}, opts)
 }
 
-func startQueue(t *testing.T, coll store.Collection, queue deltafifo.Options, opts informer.ProcessorOptions) *pipeline {
+func startQueue(t *testing.T, coll store.Collection, takes time.Duration, queue deltafifo.Options, opts informer.ProcessorOptions) *pipeline {
 	queue.KnownObjects = informer.KnownObjects{Collection: coll}
 	q := deltafifo.New(queue)
 	q.Start(coll.State().RV)
@@ -100,7 +104,7 @@ func startQueue(t *testing.T, coll store.Collection, queue deltafifo.Options, op
 	_, err := proc.AddHandler(rec, cache.HandlerOptions{})
 	require.NoError(t, err)
 	require.NoError(t, proc.Start())
-	loop := informer.New(informer.Options{Name: "test", Queue: q, Collection: coll, Processor: proc})
+	loop := informer.New(informer.Options{Name: "test", Queue: q, Collection: coll, Processor: proc, Around: slowly(takes)})
 	done := make(chan error, 1)
 	go func() { done <- loop.Run(context.Background()) }()
 	t.Cleanup(func() {
@@ -109,6 +113,16 @@ func startQueue(t *testing.T, coll store.Collection, queue deltafifo.Options, op
 		proc.Stop()
 	})
 	return &pipeline{queue: q, coll: coll, proc: proc, rec: rec}
+}
+
+// slowly returns Options.Around of a loop that begins with each batch of events after a while.
+func slowly(takes time.Duration) func(deltafifo.Batch, func() error) error {
+	return func(b deltafifo.Batch, apply func() error) error {
+		if !b.List {
+			time.Sleep(takes)
+		}
+		return apply()
+	}
 }
 
 func (p *pipeline) list(t *testing.T, reason store.Reason, rv string, objects ...*object.Object) {

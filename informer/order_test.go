@@ -167,7 +167,7 @@ func TestStreamOrder(t *testing.T) {
 func streamOrder(t *testing.T, coll store.Collection, story []action, budget int64) (want, got []string) {
 	h := &history{rv: 10, objects: map[string]int{"a": 1, "b": 2}}
 	fill(t, coll, storetest.Put(obj("a", "u", 1)), storetest.Put(obj("b", "u", 2)))
-	p := startQueue(t, coll, deltafifo.Options{Linger: time.Minute, MaxBytes: budget}, informer.ProcessorOptions{})
+	p := startQueue(t, coll, time.Minute, deltafifo.Options{MaxBytes: budget}, informer.ProcessorOptions{})
 	want = []string{"add a@1 true", "add b@2 true"}
 	for _, a := range story {
 		switch a.op {

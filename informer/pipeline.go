@@ -5,8 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"k8s.io/utils/clock"
-
 	"github.com/snapcache/snapcache/deltafifo"
 	"github.com/snapcache/snapcache/reflector"
 )
@@ -26,12 +24,7 @@ type Pipeline struct {
 // queue and the checkpoint of both parts; the loop takes Logger from r, the reflector
 // Clock from l.
 func NewPipeline(r reflector.Options, l Options) *Pipeline {
-	if l.Clock == nil {
-		l.Clock = clock.RealClock{}
-	}
-	queue := deltafifo.New(deltafifo.Options{
-		KnownObjects: KnownObjects{Collection: l.Collection, Unversioned: l.Unversioned}, Clock: l.Clock,
-	})
+	queue := deltafifo.New(deltafifo.Options{KnownObjects: KnownObjects{Collection: l.Collection, Unversioned: l.Unversioned}})
 	r.Checkpoint = l.Collection.State().Checkpoint
 	queue.Start(r.Checkpoint.RV)
 	r.Queue, l.Queue, r.Clock = queue, queue, l.Clock

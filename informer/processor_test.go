@@ -172,7 +172,7 @@ func replay(t require.TestingT, calls []string) map[string]string {
 func TestResyncPeriods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		coll := filled(t, storetest.Put(obj("a", "1", 3)))
-		p := startWith(t, coll, 0, informer.ProcessorOptions{Resync: 10 * time.Second})
+		p := startWith(t, coll, informer.ProcessorOptions{Resync: 10 * time.Second})
 		handlers := map[string]*recorder{}
 		add := func(name string, period time.Duration) {
 			handlers[name] = &recorder{}
@@ -236,7 +236,7 @@ func TestResyncCheckPeriod(t *testing.T) {
 func TestResyncLeavesOutWhatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		coll := filled(t, storetest.Put(obj("a", "1", 3)), storetest.Put(obj("b", "1", 4)))
-		p := startWith(t, coll, 0, informer.ProcessorOptions{Resync: time.Second})
+		p := startWith(t, coll, informer.ProcessorOptions{Resync: time.Second})
 		g := &gate{leave: make(chan struct{})}
 		_, err := p.proc.AddHandler(g, cache.HandlerOptions{})
 		require.NoError(t, err)
@@ -337,7 +337,7 @@ func TestUndecodable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		coll := filled(t, storetest.Put(obj("a", "1", 3)), storetest.Put(obj("b", "1", 4)))
 		var reported []string
-		p := startWith(t, coll, 0, informer.ProcessorOptions{
+		p := startWith(t, coll, informer.ProcessorOptions{
 			Decoding: func() informer.Decode {
 				return func(o *object.Object) (any, error) {
 					if o.GetName() == "a" {

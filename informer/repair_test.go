@@ -129,31 +129,31 @@ func TestRepair(t *testing.T) {
 		{"not listed", []func(queue) error{list()}, "", "30", []string{"delete ns/a@unknown"}, false},
 		{"listed before it", []func(queue) error{list(a(15)), repair(a(3))}, "15", "30", []string{"add a@15 false"}, true},
 	} {
-		for _, linger := range []time.Duration{0, time.Second} {
-			t.Run(fmt.Sprintf("%s, together %v", x.name, linger > 0), func(t *testing.T) {
+		for _, takes := range []time.Duration{0, time.Second} {
+			t.Run(fmt.Sprintf("%s, together %v", x.name, takes > 0), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					c, err := corruptDB(t).Open(storetest.Info("test"))
 					require.NoError(t, err)
-					testRepair(t, x, c, linger)
+					testRepair(t, x, c, takes)
 				})
 			})
 		}
 	}
 }
 
-func testRepair(t *testing.T, x repairStory, coll store.Collection, linger time.Duration) {
-	p := startLingering(t, coll, linger)
+func testRepair(t *testing.T, x repairStory, coll store.Collection, takes time.Duration) {
+	p := startSlow(t, coll, takes)
 	synctest.Wait()
 	p.rec.take()
 	for _, step := range x.steps {
 		if err := step(p.queue); !x.refused || !errors.Is(err, deltafifo.ErrChanged) {
 			require.NoError(t, err)
 		}
-		if linger == 0 {
+		if takes == 0 {
 			synctest.Wait()
 		}
 	}
-	time.Sleep(2 * time.Second) // simulated time, for the queue's linger
+	time.Sleep(time.Minute)
 	synctest.Wait()
 	want := map[string]string{"b": "5"}
 	if x.a != "" {

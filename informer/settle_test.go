@@ -42,7 +42,7 @@ func TestListThatChangesWhileItIsMade(t *testing.T) {
 					defer func() { require.NoError(t, db.Close()) }()
 					coll, err := db.Open(storetest.Info("test"))
 					require.NoError(t, err)
-					p := startWith(t, coll, 0, informer.ProcessorOptions{OnError: func(err error) { t.Error(err) }})
+					p := startWith(t, coll, informer.ProcessorOptions{OnError: func(err error) { t.Error(err) }})
 					p.list(t, store.ReasonInitial, "10", held...)
 					synctest.Wait()
 					require.Len(t, p.rec.take(), len(held))

@@ -54,7 +54,7 @@ func watchModel(t *rapid.T, dir string, restarts, cuts *int) {
 	}
 	w.always = rapid.IntRange(0, 3).Draw(t, "always") > 0
 	w.repeats = rapid.Bool().Draw(t, "repeats")
-	w.linger = rapid.SampledFrom([]time.Duration{0, time.Second}).Draw(t, "linger")
+	w.takes = rapid.SampledFrom([]time.Duration{0, time.Second}).Draw(t, "takes")
 	w.max = rapid.SampledFrom([]int64{600, 3000, EventsBytes, EventsBytes}).Draw(t, "bytes")
 	calm := rapid.IntRange(0, 3).Draw(t, "calm") == 0 // all is in the events
 	if calm {

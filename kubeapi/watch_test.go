@@ -480,7 +480,7 @@ func TestExpectedAttributes(t *testing.T) {
 func TestNotRecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "")
-		w.always, w.linger, w.repeats = false, time.Second, true
+		w.always, w.takes, w.repeats = false, time.Second, true
 		w.start()
 		t.Cleanup(w.close)
 		w.list()
@@ -488,8 +488,7 @@ func TestNotRecorded(t *testing.T) {
 		w.put("a/y", &pod{ns: "a", name: "y"})
 		w.put("a/y", nil)
 		w.deliver(2)
-		time.Sleep(2 * time.Second)
-		synctest.Wait()
+		w.drain()
 		require.Equal(t, strconv.Itoa(w.rv), w.coll.State().RV)
 		require.False(t, w.has("10"))
 	})
@@ -510,7 +509,7 @@ func TestGaps(t *testing.T) {
 			require.Equal(t, code, ask(t, w.server, "/api/v1/pods?resourceVersionMatch=Exact&resourceVersion="+rv).Code, rv)
 		}
 
-		w.linger, w.repeats = time.Second, true
+		w.takes, w.repeats = time.Second, true
 		w.stop(false)
 		w.start()
 		w.put("a/x", &pod{ns: "a", name: "x", uid: "1", app: "db"}) // 15

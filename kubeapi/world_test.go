@@ -69,8 +69,8 @@ type change struct {
 // is in a synctest bubble.
 type world struct {
 	t      require.TestingT
-	path   string // of the store's file; empty for one in memory
-	linger time.Duration
+	path   string        // of the store's file; empty for one in memory
+	takes  time.Duration // how long the loop waits before each batch of events
 	always bool
 	max    int64 // of Events
 
@@ -167,10 +167,18 @@ func (w *world) start() {
 
 // run runs the loop.
 func (w *world) run() {
-	w.queue = deltafifo.New(deltafifo.Options{KnownObjects: informer.KnownObjects{Collection: w.coll}, Linger: w.linger})
+	w.queue = deltafifo.New(deltafifo.Options{KnownObjects: informer.KnownObjects{Collection: w.coll}})
 	checkpoint := w.coll.State().RV
 	w.queue.Start(checkpoint)
-	loop := informer.New(informer.Options{Name: "pods", Queue: w.queue, Collection: w.coll, Recorder: w.events})
+	loop := informer.New(informer.Options{
+		Name: "pods", Queue: w.queue, Collection: w.coll, Recorder: w.events,
+		Around: func(b deltafifo.Batch, apply func() error) error {
+			if !b.List {
+				time.Sleep(w.takes)
+			}
+			return apply()
+		},
+	})
 	w.done, w.queued = make(chan error, 1), map[string]bool{}
 	go func() { w.done <- loop.Run(context.Background()) }()
 	if rv, err := strconv.Atoi(checkpoint); err == nil {
@@ -233,6 +241,10 @@ func (w *world) put(key string, p *pod) {
 
 // deliver queues the next changes.
 func (w *world) deliver(n int) {
+	if w.takes > 0 {
+		w.queue.Flush() // keeps the loop busy, so that the changes are one batch
+		synctest.Wait()
+	}
 	for ; n > 0 && w.at < len(w.log); n-- {
 		c := w.log[w.at]
 		w.at++
@@ -255,7 +267,7 @@ func (w *world) deliver(n int) {
 
 // drain waits until the loop has taken what is queued.
 func (w *world) drain() {
-	time.Sleep(w.linger + time.Millisecond)
+	time.Sleep(2*w.takes + time.Millisecond) // for a batch that has begun, and the next
 	synctest.Wait()
 	clear(w.queued)
 }
