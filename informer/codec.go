@@ -50,6 +50,7 @@ func NewCodec(example runtime.Object, scheme *runtime.Scheme) Codec {
 func newTypedCodec(example runtime.Object, scheme *runtime.Scheme) *typedCodec {
 	c := &typedCodec{typ: reflect.TypeOf(example).Elem(), gvk: kindOf(example, scheme)}
 	c.pointer = reflect.PointerTo(c.typ)
+	c.json = func(obj runtime.Object) ([]byte, error) { return encodeJSON(obj, c.gvk) }
 	c.apiVersion, c.kind = c.gvk.ToAPIVersionAndKind()
 	_, metadata := example.(*metav1.PartialObjectMetadata)
 	c.bare = !metadata && !c.gvk.Empty() && example.GetObjectKind().GroupVersionKind().Empty()
@@ -110,6 +111,8 @@ type typedCodec struct {
 	bare    bool // objects are handed out without apiVersion and kind
 
 	apiVersion, kind string // the strings of gvk
+
+	json func(runtime.Object) ([]byte, error) // for objects that are encoded when their bytes are needed
 }
 
 func (c *typedCodec) Encode(obj runtime.Object) (*object.Object, error) { return encode(obj, c.gvk) }
@@ -126,7 +129,7 @@ func (c *typedCodec) share(obj runtime.Object) (*object.Object, error) {
 		}
 	}
 	if v, ok := obj.(object.Go); ok {
-		return object.FromGo(v, apiVersion, kind, c)
+		return object.FromGo(v, apiVersion, kind, c.json)
 	}
 	o, err := c.Encode(obj)
 	if err != nil {
@@ -149,9 +152,6 @@ func (c *typedCodec) handedOut(obj runtime.Object, o *object.Object) runtime.Obj
 	obj.GetObjectKind().SetGroupVersionKind(gvk)
 	return obj
 }
-
-// EncodeGo implements [object.Encoder].
-func (c *typedCodec) EncodeGo(obj runtime.Object) ([]byte, error) { return encodeJSON(obj, c.gvk) }
 
 func (c *typedCodec) Decode(o *object.Object) (runtime.Object, error) {
 	v := reflect.New(c.typ).Interface().(runtime.Object)

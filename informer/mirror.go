@@ -8,8 +8,6 @@ import (
 	"strings"
 	"sync"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/memory"
@@ -100,44 +98,35 @@ func load(durable store.Collection, decode func(*object.Object) *object.Object) 
 
 // readAll reads and decodes all objects of a collection, in parallel.
 func readAll(c store.Collection, decode func(*object.Object) *object.Object) ([]store.Change, error) {
-	var mu sync.Mutex
+	var wg sync.WaitGroup
+	running := make(chan struct{}, runtime.GOMAXPROCS(0))
+	var mu sync.Mutex // guards the next two
 	var all []store.Change
-	var tasks errgroup.Group
-	tasks.SetLimit(runtime.GOMAXPROCS(0))
-	var chunk []store.Record // one record is less work than its passing on
-	pass := func() {
-		records := chunk
-		chunk = nil
-		tasks.Go(func() error {
-			changes := make([]store.Change, len(records))
-			for i, r := range records {
-				raw, err := r.Raw(nil)
-				if err != nil {
-					return err
-				}
-				o, err := object.FromValid(raw)
-				if err != nil {
-					return &store.CorruptionError{Key: r.Key, Reason: err.Error()}
-				}
-				changes[i] = store.Change{Key: r.Key, Object: decode(o)}
-			}
+	var errs error
+	pass := func(records []store.Record) { // chunks, since one record is less work than its passing on
+		running <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-running }()
+			changes, err := parse(records, decode)
 			mu.Lock()
 			defer mu.Unlock()
-			all = append(all, changes...)
-			return nil
+			all, errs = append(all, changes...), errors.Join(errs, err)
 		})
 	}
+	var chunk []store.Record
 	var err error
 	for r, failed := range scan(c.View, store.View.Records, func(r store.Record) string { return r.Key }) {
 		if err = failed; err != nil {
 			break
 		}
 		if chunk = append(chunk, r); len(chunk) == chunkObjects {
-			pass()
+			pass(chunk)
+			chunk = nil
 		}
 	}
-	pass()
-	if err := errors.Join(err, tasks.Wait()); err != nil {
+	pass(chunk)
+	wg.Wait()
+	if err := errors.Join(err, errs); err != nil {
 		return nil, err
 	}
 	for i := range all {
@@ -146,6 +135,22 @@ func readAll(c store.Collection, decode func(*object.Object) *object.Object) ([]
 		all[i].Key = strings.Clone(all[i].Key)
 	}
 	return all, nil
+}
+
+// parse returns the objects of records, decoded.
+func parse(records []store.Record, decode func(*object.Object) *object.Object) (changes []store.Change, err error) {
+	for _, r := range records {
+		raw, err := r.Raw(nil)
+		if err != nil {
+			return nil, err
+		}
+		o, err := object.FromValid(raw)
+		if err != nil {
+			return nil, &store.CorruptionError{Key: r.Key, Reason: err.Error()}
+		}
+		changes = append(changes, store.Change{Key: r.Key, Object: decode(o)})
+	}
+	return changes, nil
 }
 
 // Apply implements [store.Collection].

@@ -17,7 +17,6 @@ import (
 // Stats counts what the reflector and the loop of a collection report. It implements the observers
 // of both, and is safe for concurrent use.
 type Stats struct {
-	reflector.NopObserver
 	clock clock.PassiveClock
 
 	mu sync.Mutex

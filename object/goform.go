@@ -21,21 +21,15 @@ type goForm struct {
 	value runtime.Object
 
 	// The fields below are for an object without bytes, which is encoded when Raw is first called.
-	encode Encoder
+	encode func(runtime.Object) ([]byte, error)
 	once   sync.Once
 	raw    []byte
 }
 
-// Encoder encodes objects that were made by [FromGo].
-type Encoder interface {
-	// EncodeGo returns the JSON of the value that was passed to FromGo.
-	EncodeGo(runtime.Object) ([]byte, error)
-}
-
 // FromGo returns an object with v as its Go form; v must not be changed afterwards. encode makes
-// the object's bytes, once, when they are first needed. Errors wrap [ErrInvalid] or
+// the object's JSON of v, once, when it is first needed. Errors wrap [ErrInvalid] or
 // [ErrNoMetadata].
-func FromGo(v Go, apiVersion, kind string, encode Encoder) (*Object, error) {
+func FromGo(v Go, apiVersion, kind string, encode func(runtime.Object) ([]byte, error)) (*Object, error) {
 	both := &struct {
 		Object
 		goForm
@@ -86,7 +80,7 @@ func (o *Object) lazy() *goForm {
 func (f *goForm) bytes(o *Object) []byte {
 	f.once.Do(func() {
 		var err error
-		if f.raw, err = f.encode.EncodeGo(f.value); err != nil {
+		if f.raw, err = f.encode(f.value); err != nil {
 			f.raw, _ = json.Marshal(o.metadata()) // these strings always encode
 		}
 	})

@@ -10,7 +10,6 @@ import (
 
 	"github.com/tidwall/gjson"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -243,19 +242,6 @@ func (o *Object) Into(v any) error {
 		return fmt.Errorf("decode %s %s: %w", o.kind, o.Key(), err)
 	}
 	return nil
-}
-
-// Unstructured decodes the object into a tree that the caller owns. It costs about a hundred times
-// as much as the getters.
-func (o *Object) Unstructured() (*unstructured.Unstructured, error) {
-	u := &unstructured.Unstructured{}
-	if o.Protobuf() {
-		return nil, fmt.Errorf("decode %s %s: %w", o.kind, o.Key(), o.intoProtobuf(u))
-	}
-	if err := u.UnmarshalJSON(o.Raw()); err != nil {
-		return nil, fmt.Errorf("decode %s %s: %w", o.kind, o.Key(), err)
-	}
-	return u, nil
 }
 
 // MarshalJSON returns [Object.JSON].

@@ -127,9 +127,6 @@ func TestObjectMeta(t *testing.T) {
 	require.NoError(t, err)
 	var m metav1.Object = o.GetObjectMeta()
 	require.Equal(t, "x", m.GetAnnotations()["example.com/owner"])
-	u, err := o.Unstructured()
-	require.NoError(t, err)
-	require.Equal(t, "till-1", u.GetName())
 }
 
 func TestCompareRV(t *testing.T) {

@@ -267,7 +267,7 @@ func ours(ctx context.Context, w *world, s cache.Store) {
 			}
 		}
 	})
-	source := reflector.NewListWatch(w, reflector.ListWatchOptions{Encode: reflector.NewEncode(nil)})
+	source := reflector.NewListWatch(w, reflector.ListWatchOptions{Encode: encode})
 	_ = reflector.New(reflector.Options{Source: source, Queue: q, Kind: "Thing"}).Run(ctx)
 	q.Close()
 	consumer.Wait()

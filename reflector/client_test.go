@@ -111,7 +111,7 @@ func typedBookmark(rv int, endsList bool) watch.Event {
 
 func source(c cache.ListerWatcher, o reflector.ListWatchOptions) *reflector.ListWatch {
 	if o.Encode == nil {
-		o.Encode = reflector.NewEncode(coreScheme)
+		o.Encode = encode
 	}
 	return reflector.NewListWatch(c, o)
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/snapcache/snapcache/deltafifo"
+	"github.com/snapcache/snapcache/informer"
 	"github.com/snapcache/snapcache/reflector"
 	"github.com/snapcache/snapcache/store"
 )
@@ -40,7 +41,7 @@ func Example() {
 	queue.Start(checkpoint.RV)
 	r := reflector.New(reflector.Options{
 		Queue: queue, Checkpoint: checkpoint,
-		Source: reflector.NewListWatch(client, reflector.ListWatchOptions{Encode: reflector.NewEncode(scheme)}),
+		Source: reflector.NewListWatch(client, reflector.ListWatchOptions{Encode: informer.NewCodec(&corev1.Pod{}, scheme).Encode}),
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/snapcache/snapcache/informer"
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/reflector"
 	"github.com/snapcache/snapcache/store"
@@ -32,40 +32,10 @@ var coreScheme = func() *runtime.Scheme {
 	return s
 }()
 
-func TestEncode(t *testing.T) {
-	encode := reflector.NewEncode(coreScheme)
-	u := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "v1", "kind": "Pod",
-		"metadata": map[string]any{"name": "a", "namespace": "shop", "uid": "u", "resourceVersion": "7", "labels": map[string]any{"a": "b"}},
-		"spec":     map[string]any{"nodeName": "n1"},
-	}}
-	raw, err := encode(u)
-	require.NoError(t, err)
-	for name, in := range map[string]runtime.Object{"typed": typed("a", 7), "unstructured": u, "raw": raw} {
-		t.Run(name, func(t *testing.T) {
-			o, err := encode(in)
-			require.NoError(t, err)
-			require.Equal(t, "Pod v1 shop/a u 7 b", strings.Join([]string{o.Kind(), o.APIVersion(), o.Key(), string(o.GetUID()), o.GetResourceVersion(), o.Labels()["a"]}, " "))
-			var p corev1.Pod
-			require.NoError(t, o.Into(&p))
-			require.Equal(t, "n1", p.Spec.NodeName)
-			require.Equal(t, "Pod", p.Kind)
-		})
-	}
-	same, err := encode(raw)
-	require.NoError(t, err)
-	require.Same(t, raw, same)
-	_, err = encode(&corev1.Pod{})
-	require.ErrorIs(t, err, object.ErrNoMetadata)
-	_, err = reflector.NewEncode(nil)(typed("a", 7))
-	require.ErrorContains(t, err, "scheme")
-	_, err = reflector.NewEncode(runtime.NewScheme())(typed("a", 7))
-	require.ErrorContains(t, err, "encode a *v1.Pod")
-	p := typed("a", 7)
-	p.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
-	_, err = reflector.NewEncode(nil)(p)
-	require.NoError(t, err, "an object with a kind needs no scheme")
-}
+var encode = informer.NewCodec(&corev1.Pod{}, coreScheme).Encode
+
+// encodeNothing is an encoder that can't work.
+func encodeNothing(runtime.Object) (*object.Object, error) { return nil, errors.New("no scheme") }
 
 func TestListWatchPages(t *testing.T) {
 	c := &client{lists: []func(metav1.ListOptions) (runtime.Object, error){
@@ -115,7 +85,7 @@ func TestListWatchSkips(t *testing.T) {
 	require.Len(t, skipped, 1)
 	require.ErrorContains(t, skipped[0], "item 2")
 
-	o.Encode = reflector.NewEncode(nil)
+	o.Encode = encodeNothing
 	_, _, err = read(t, source(&client{lists: []func(metav1.ListOptions) (runtime.Object, error){answer}}, o), how)
 	require.ErrorContains(t, err, "scheme")
 	require.Len(t, skipped, 1)
@@ -243,7 +213,7 @@ func TestListWatchEvents(t *testing.T) {
 // changes.
 func TestListWatchEncoderFails(t *testing.T) {
 	c := &client{watches: []func(metav1.ListOptions) (watch.Interface, error){watches(false, watch.Event{Type: watch.Added, Object: typed("a", 11)})}}
-	w, err := source(c, reflector.ListWatchOptions{Encode: reflector.NewEncode(nil)}).Watch(t.Context(), "10", time.Minute)
+	w, err := source(c, reflector.ListWatchOptions{Encode: encodeNothing}).Watch(t.Context(), "10", time.Minute)
 	require.NoError(t, err)
 	defer w.Stop()
 	e := <-w.ResultChan()

@@ -151,27 +151,14 @@ type Observer interface {
 }
 
 // NopObserver is an Observer that does nothing, to embed in others.
-type NopObserver struct{}
+type NopObserver = nopObserver
 
-var _ Observer = NopObserver{}
+type nopObserver struct{}
 
-// Phase does nothing.
-func (NopObserver) Phase(Phase, error) {}
-
-// Listing does nothing.
-func (NopObserver) Listing(store.Reason, int64, int64) {}
-
-// Listed does nothing.
-func (NopObserver) Listed(store.Reason, string, int64, time.Duration) {}
-
-// Resumed does nothing.
-func (NopObserver) Resumed(string) {}
-
-// Refused does nothing.
-func (NopObserver) Refused(store.Reason, error) {}
-
-// Event does nothing.
-func (NopObserver) Event(watch.EventType, string) {}
-
-// Skipped does nothing.
-func (NopObserver) Skipped(error) {}
+func (nopObserver) Phase(Phase, error)                                {}
+func (nopObserver) Listing(store.Reason, int64, int64)                {}
+func (nopObserver) Listed(store.Reason, string, int64, time.Duration) {}
+func (nopObserver) Resumed(string)                                    {}
+func (nopObserver) Refused(store.Reason, error)                       {}
+func (nopObserver) Event(watch.EventType, string)                     {}
+func (nopObserver) Skipped(error)                                     {}

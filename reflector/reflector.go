@@ -79,7 +79,7 @@ func New(opts Options) *Reflector {
 		opts.Schema = func(context.Context) (string, error) { return "", nil }
 	}
 	if opts.Observer == nil {
-		opts.Observer = NopObserver{}
+		opts.Observer = nopObserver{}
 	}
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)

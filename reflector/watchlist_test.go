@@ -52,7 +52,7 @@ func TestWatchListChanges(t *testing.T) {
 		if o.(*corev1.Pod).Name == "unusable" {
 			return nil, object.ErrInvalid
 		}
-		return reflector.NewEncode(coreScheme)(o)
+		return encode(o)
 	}
 	keys, rv, err := read(t, source(c, reflector.ListWatchOptions{WatchList: true, Encode: encode}), upstream.ListOptions{
 		Deleted: func(key string) { dropped = append(dropped, key) },

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/snapcache/snapcache/deltafifo"
@@ -148,8 +149,8 @@ func (p *pipeline) awaitSame(t *testing.T, cp *controlplane.ControlPlane) {
 	got := content{}
 	for o, err := range v.Objects("", "") {
 		require.NoError(t, err)
-		u, err := o.Unstructured()
-		require.NoError(t, err)
+		u := &unstructured.Unstructured{}
+		require.NoError(t, u.UnmarshalJSON(o.Raw()))
 		got.add(t, u.Object)
 	}
 	requireSame(t, "configmaps", want, got)
