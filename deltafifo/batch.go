@@ -70,15 +70,19 @@ func (q *Queue) finishLocked() {
 	if q.inFlight == nil {
 		return
 	}
-	q.left = max(0, q.left-len(q.inFlight))
+	for key := range q.inFlight {
+		if q.HasSynced() {
+			break
+		}
+		q.synced.Finished(key)
+	}
 	q.inFlight = nil
 	if q.listPending && q.replace == nil {
 		q.listPending = false
 		if q.ended {
-			q.populate(0)
+			q.populateLocked()
 		}
 	}
-	q.check()
 	q.changed.Broadcast()
 }
 

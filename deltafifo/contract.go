@@ -38,11 +38,10 @@ func (q *Queue) Replace(list []any, rv string) error {
 		listed[key] = struct{}{}
 		q.putLocked(key, cache.Delta{Type: cache.Replaced, Object: obj})
 	}
-	deleted, err := q.deleteMissingLocked(listed)
-	if err != nil {
+	if err := q.deleteMissingLocked(listed); err != nil {
 		return err
 	}
-	q.populate(len(listed) + deleted)
+	q.populateLocked(q.order...)
 	if rv != "" {
 		q.rv = rv
 		q.changed.Broadcast()
@@ -51,7 +50,7 @@ func (q *Queue) Replace(list []any, rv string) error {
 }
 
 // deleteMissingLocked queues a delete for each key that is queued or known and not listed.
-func (q *Queue) deleteMissingLocked(listed map[string]struct{}) (deleted int, err error) {
+func (q *Queue) deleteMissingLocked(listed map[string]struct{}) error {
 	for _, key := range q.order {
 		if _, ok := listed[key]; ok {
 			continue
@@ -61,14 +60,13 @@ func (q *Queue) deleteMissingLocked(listed map[string]struct{}) (deleted int, er
 			final = d.Obj
 		}
 		q.putLocked(key, cache.Delta{Type: cache.Deleted, Object: cache.DeletedFinalStateUnknown{Key: key, Obj: final}})
-		deleted++
 	}
 	if q.opts.KnownObjects == nil {
-		return deleted, nil
+		return nil
 	}
 	known, err := q.opts.KnownObjects.Keys()
 	if err != nil {
-		return 0, fmt.Errorf("keys of the store: %w", err)
+		return fmt.Errorf("keys of the store: %w", err)
 	}
 	for _, key := range known {
 		if _, ok := listed[key]; ok || q.items[key] != nil {
@@ -82,9 +80,8 @@ func (q *Queue) deleteMissingLocked(listed map[string]struct{}) (deleted int, er
 			}
 		}
 		q.putLocked(key, cache.Delta{Type: cache.Deleted, Object: d})
-		deleted++
 	}
-	return deleted, nil
+	return nil
 }
 
 // Pop waits for a key and passes its deltas to process. process runs under the queue's lock: it
@@ -106,9 +103,49 @@ func (q *Queue) Pop(process cache.PopProcessFunc) (any, error) {
 			continue // the batch is only a bookmark, a flush or the end of a list
 		}
 		deltas := b.Deltas[0].Deltas
-		err = process(deltas, !q.synced)
+		err = process(deltas, !q.HasSynced())
 		q.finishLocked()
 		return deltas, err
+	}
+}
+
+// Resync queues a Sync for each object that the consumer holds, so that the consumer handles the
+// object again. Keys that are queued or with the consumer are left out: the consumer handles them
+// anyway. Resync reads the store, never the server, and waits while the budget is used up or a list
+// is in the queue. Without [KnownObjectsGetter] it does nothing.
+func (q *Queue) Resync() error {
+	known, ok := q.opts.KnownObjects.(KnownObjectsGetter)
+	if !ok {
+		return nil
+	}
+	keys, err := known.Keys()
+	if err != nil {
+		return fmt.Errorf("resync: keys of the store: %w", err)
+	}
+	for _, key := range keys {
+		if err := q.syncLocked(known, key); err != nil {
+			return fmt.Errorf("resync %s: %w", key, err)
+		}
+	}
+	return nil
+}
+
+// syncLocked queues a Sync delta for one key, unless the consumer is about to get a delta of the key or
+// has no object under it.
+func (q *Queue) syncLocked(known KnownObjectsGetter, key string) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for {
+		if err := q.afterReplaceLocked(); err != nil {
+			return err
+		}
+		obj, ok, _, err := q.heldLocked(known, key)
+		if err != nil || !ok {
+			return err
+		}
+		if q.replace == nil {
+			return q.pushLocked(key, cache.Delta{Type: cache.Sync, Object: obj})
+		}
 	}
 }
 
@@ -122,44 +159,22 @@ func (q *Queue) IsClosed() bool {
 // Transformer returns Options.Transformer.
 func (q *Queue) Transformer() cache.TransformFunc { return q.opts.Transformer }
 
-// initial is the progress of the first list.
-type initial struct {
-	populated bool          // the number of keys in the first list is known
-	left      int           // keys of the first list that were not popped
-	ended     bool          // the newest batch was the last part of a list
-	synced    bool          // the consumer has finished with the first list
-	done      chan struct{} // closed with synced
-}
-
-// populate records the number of keys in the first list, 0 if there is no first list. Only the
-// first call counts.
-func (i *initial) populate(keys int) {
-	if !i.populated {
-		i.populated, i.left = true, keys
-		i.check()
+// populateLocked records the keys of the first list, none if there is no first list. Only the first call
+// counts.
+func (q *Queue) populateLocked(keys ...string) {
+	if q.populated {
+		return
 	}
-}
-
-// check closes done once the consumer has finished with the first list.
-func (i *initial) check() {
-	if i.populated && i.left == 0 && !i.synced {
-		i.synced = true
-		close(i.done)
+	q.populated = true
+	for _, key := range keys {
+		q.synced.Start(key)
 	}
+	q.synced.UpstreamHasSynced()
 }
 
 // HasSynced reports whether the consumer has finished with the first list, or events or a checkpoint
 // came first.
-func (q *Queue) HasSynced() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.synced
-}
+func (q *Queue) HasSynced() bool { return q.synced.HasSynced() }
 
 // HasSyncedChecker returns HasSynced as a channel.
-func (q *Queue) HasSyncedChecker() cache.DoneChecker { return checker{q.done} }
-
-type checker struct{ done <-chan struct{} }
-
-func (checker) Name() string            { return "deltafifo" }
-func (c checker) Done() <-chan struct{} { return c.done }
+func (q *Queue) HasSyncedChecker() cache.DoneChecker { return q.synced }

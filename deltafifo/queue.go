@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/cache/synctrack"
 
 	"github.com/snapcache/snapcache/object"
 )
@@ -22,7 +23,14 @@ var (
 
 	// ErrUnusable is returned for an object that has no key or that the transformer refused.
 	ErrUnusable = errors.New("object can't be queued")
+
+	// ErrChanged is returned for a correction that may be older than what the queue has got since, or
+	// that the queue has no space for. The caller has to fetch the server's state again.
+	ErrChanged = errors.New("changed meanwhile")
 )
+
+// Corrected is the type of the delta that [Queue.Correct] queues.
+const Corrected cache.DeltaType = "Corrected"
 
 // DefaultMaxBytes is the budget of a queue whose Options have none.
 const DefaultMaxBytes = 4 << 20
@@ -40,6 +48,40 @@ type Options struct {
 	// larger than the budget passes alone. 0 is DefaultMaxBytes.
 	MaxBytes int64
 }
+
+// KnownObjects is the content of a queue's consumer. It must include each delta that the consumer
+// has finished with.
+type KnownObjects interface {
+	// Version returns the UID and resourceVersion of the object that the consumer holds under key;
+	// ok is false if there is none.
+	Version(key string) (uid, rv string, ok bool, err error)
+
+	// Keys returns all keys that the consumer holds.
+	Keys() ([]string, error)
+}
+
+// KnownObjectsGetter is a [KnownObjects] that returns the objects too, or an error if an object
+// exists and can't be read. [Queue.Resync], [Queue.Replace] and [Queue.Delete] use it.
+type KnownObjectsGetter interface {
+	KnownObjects
+	cache.KeyGetter
+}
+
+// KnownStore returns the content of one of client-go's stores, such as a [cache.Indexer].
+func KnownStore(s cache.KeyListerGetter) KnownObjectsGetter { return knownStore{s} }
+
+type knownStore struct{ cache.KeyListerGetter }
+
+func (k knownStore) Version(key string) (uid, rv string, ok bool, err error) {
+	obj, ok, err := k.GetByKey(key)
+	if err != nil || !ok {
+		return "", "", false, err
+	}
+	uid, rv = identity(obj)
+	return uid, rv, true, nil
+}
+
+func (k knownStore) Keys() ([]string, error) { return k.ListKeys(), nil }
 
 // Queue orders deltas by key between a producer and a consumer. All methods are safe for concurrent
 // use; one goroutine at a time may make a list, and one take batches.
@@ -61,7 +103,10 @@ type Queue struct {
 	skipped     bool // an event was left out since the newest batch or list
 	flush       bool // the consumer has to make its content durable
 
-	initial                      // progress of the first list
+	synced    *synctrack.AsyncTracker[string] // of the keys of the first list
+	populated bool                            // the queue has had the first list, or there is none
+	ended     bool                            // the newest batch was the last part of a list
+
 	inFlight map[string]struct{} // keys of the newest batch, nil once the consumer is done with it
 	pushes   uint64              // deltas queued so far
 }
@@ -79,7 +124,7 @@ func New(opts Options) *Queue {
 	if opts.MaxBytes <= 0 {
 		opts.MaxBytes = DefaultMaxBytes
 	}
-	q := &Queue{opts: opts, items: map[string]*item{}, initial: initial{done: make(chan struct{})}}
+	q := &Queue{opts: opts, items: map[string]*item{}, synced: synctrack.NewAsyncTracker[string]("deltafifo")}
 	q.changed = sync.NewCond(&q.mu)
 	return q
 }
@@ -91,7 +136,7 @@ func (q *Queue) Start(rv string) {
 	defer q.mu.Unlock()
 	q.rv, q.popped = rv, rv
 	if isCheckpoint(rv) {
-		q.populate(0)
+		q.populateLocked()
 	}
 }
 
@@ -118,7 +163,7 @@ func (q *Queue) event(t cache.DeltaType, obj any) error {
 		return fmt.Errorf("%s %s: %w", t, key, err)
 	}
 	if !q.listPending {
-		q.populate(0)
+		q.populateLocked()
 	}
 	if t != cache.Deleted || !q.goneLocked(key) {
 		if obj, err = q.transform(obj); err != nil {
@@ -138,19 +183,30 @@ func (q *Queue) event(t cache.DeltaType, obj any) error {
 }
 
 // goneLocked reports whether the consumer does not hold key and no delta that is queued or with the
-// consumer can change that. It unlocks the queue while KnownObjects reads the store.
+// consumer can change that.
 func (q *Queue) goneLocked(key string) bool {
 	known, can := q.opts.KnownObjects.(KnownObjectsGetter)
-	for can && !q.pendingLocked(key) {
+	if !can {
+		return false
+	}
+	_, ok, pending, err := q.heldLocked(known, key)
+	return !ok && !pending && err == nil
+}
+
+// heldLocked returns the object that the consumer holds under key. If a delta of the key is queued or with
+// the consumer, it returns only pending. It unlocks the queue while known reads the store; if anything
+// is queued meanwhile, it reads again, because an old object must not follow a delete.
+func (q *Queue) heldLocked(known KnownObjectsGetter, key string) (obj any, ok, pending bool, err error) {
+	for !q.pendingLocked(key) {
 		before := q.pushes
 		q.mu.Unlock()
-		_, ok, err := known.GetByKey(key)
+		obj, ok, err = known.GetByKey(key)
 		q.mu.Lock()
 		if q.pushes == before {
-			return err == nil && !ok
+			return obj, ok, false, err
 		}
 	}
-	return false
+	return nil, false, true, nil
 }
 
 // pendingLocked reports whether key is queued or with the consumer.
@@ -199,6 +255,35 @@ func (q *Queue) Skip() error {
 		return fmt.Errorf("skip: %w", err)
 	}
 	q.skipped = true
+	return nil
+}
+
+// Correct queues the server's state of a key whose object at the consumer is corrupt or different:
+// an object, or its absence if o is nil. at is the resourceVersion of the consumer's content before
+// the state was read from the server. The consumer can apply it to any stored state: deltas that
+// were queued before the correction are older, and later ones follow it. The watermark does not
+// move, since the state may be newer than events that are still to come.
+//
+// Correct never waits. It fails with ErrChanged if anything was queued since at, because that may be
+// a newer state of the key, such as a deletion that no later event repeats; also while a list is in
+// the queue, and while the budget is used up.
+func (q *Queue) Correct(key string, o *object.Object, at string) error {
+	d := cache.Delta{Type: Corrected, Object: cache.DeletedFinalStateUnknown{Key: key}}
+	if o != nil {
+		if o.Key() != key {
+			return fmt.Errorf("%s: the object is %s", key, o.Key())
+		}
+		d.Object = o
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch {
+	case q.closed:
+		return ErrClosed
+	case q.rv != at, !isCheckpoint(at), q.replace != nil, !q.fitsLocked(cost(key, d)):
+		return fmt.Errorf("%s: %w", key, ErrChanged)
+	}
+	q.putLocked(key, d)
 	return nil
 }
 

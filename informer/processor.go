@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/cache/synctrack"
 	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/object"
@@ -43,7 +44,7 @@ type ProcessorOptions struct {
 type Processor struct {
 	opts     ProcessorOptions
 	listings *listings
-	synced   chan struct{} // closed when the first complete list is stored
+	synced   *synctrack.SingleFileTracker // done when the first complete list is stored
 
 	// mu is held while a batch becomes visible and its notes are handed out, so that a new handler
 	// finds each change either in the store or among its notes.
@@ -67,7 +68,7 @@ func NewProcessor(opts ProcessorOptions) *Processor {
 		opts.Clock = clock.RealClock{}
 	}
 	p := &Processor{
-		opts: opts, check: opts.Resync, synced: make(chan struct{}), listeners: map[*Registration]struct{}{},
+		opts: opts, check: opts.Resync, synced: synctrack.NewSingleFileTracker(opts.Name), listeners: map[*Registration]struct{}{},
 	}
 	p.listings = newListings(opts.Collection, opts.Decoding, &p.wg)
 	return p
@@ -222,21 +223,12 @@ func (p *Processor) listedLocked(listed []note, first bool) note {
 
 // setSyncedLocked marks the informer and its handlers as synced; a second call does nothing.
 func (p *Processor) setSyncedLocked() {
-	if p.hasSynced() {
+	if p.synced.HasSynced() {
 		return
 	}
-	close(p.synced)
+	p.synced.UpstreamHasSynced()
 	for r := range p.listeners {
 		r.tracker.UpstreamHasSynced()
-	}
-}
-
-func (p *Processor) hasSynced() bool {
-	select {
-	case <-p.synced:
-		return true
-	default:
-		return false
 	}
 }
 

@@ -101,15 +101,9 @@ func (s *sharedIndexInformer) AddIndexers(indexers cache.Indexers) error {
 	return s.indexer.AddIndexers(indexers)
 }
 
-func (s *sharedIndexInformer) HasSynced() bool { return s.processor.hasSynced() }
+func (s *sharedIndexInformer) HasSynced() bool { return s.processor.synced.HasSynced() }
 
-func (s *sharedIndexInformer) HasSyncedChecker() cache.DoneChecker { return syncedChecker{s.processor} }
-
-// syncedChecker is the DoneChecker of an informer.
-type syncedChecker struct{ p *Processor }
-
-func (c syncedChecker) Name() string          { return c.p.opts.Name }
-func (c syncedChecker) Done() <-chan struct{} { return c.p.synced }
+func (s *sharedIndexInformer) HasSyncedChecker() cache.DoneChecker { return s.processor.synced }
 
 // LastSyncResourceVersion implements [cache.SharedInformer]: the resourceVersion at which the
 // stored objects are complete; empty before the informer runs.
