@@ -75,7 +75,7 @@ func NewIndexer(example runtime.Object, indexers cache.Indexers, opts ...Option)
 	}
 	if inMemory {
 		o.drop = object.Prune{}
-	} else if _, packed := o.codec.(protobufCodec); packed && refused == nil {
+	} else if packed(o.codec) && refused == nil {
 		o.drop, refused = o.drop.For(example)
 	}
 	x := &Indexer{opts: o, form: f, unnamed: unnamed(), indexers: maps.Clone(indexers)}

@@ -124,7 +124,7 @@ type from struct {
 // comes, else the program's ListerWatcher, whose objects are encoded.
 func (s *sharedIndexInformer) from(log *slog.Logger) from {
 	o, coll := &s.indexer.opts, s.indexer.coll
-	_, packed := o.codec.(protobufCodec)
+	packed := packed(o.codec)
 	// A mirror needs decoded objects, and the program's client decodes them once.
 	if o.direct != nil && packed && s.transform == nil && !o.watchList && coll.decode == nil {
 		log.Info("objects are stored as protobuf, as the server sends them")

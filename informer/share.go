@@ -4,6 +4,7 @@ import (
 	"reflect"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store/memory"
@@ -49,13 +50,22 @@ func (x *Indexer) encodeDropped(obj runtime.Object) (*object.Object, error) {
 	return object.FromValid(raw)
 }
 
-// share returns obj encoded by codec, with its Go form.
+// share returns obj with its Go form. It encodes obj only if its size can't be known otherwise.
 func share(codec Codec, obj runtime.Object) (*object.Object, error) {
-	typed, ok := codec.(*typedCodec)
-	if ok && reflect.TypeOf(obj) == typed.pointer {
-		return typed.share(obj)
+	c, ok := codec.(*typedCodec)
+	v, sized := obj.(object.Go)
+	if !ok || !sized || c.envelope != nil || reflect.TypeOf(obj) != c.pointer {
+		return encodeBeside(codec, obj)
 	}
-	return encodeBeside(codec, obj)
+	apiVersion, kind := c.apiVersion, c.kind
+	if gvk := obj.GetObjectKind().GroupVersionKind(); !gvk.Empty() {
+		apiVersion, kind = gvk.ToAPIVersionAndKind()
+		if c.bare {
+			v = obj.DeepCopyObject().(object.Go)
+			v.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+		}
+	}
+	return object.FromGo(v, apiVersion, kind, c.json)
 }
 
 // encodeBeside returns obj encoded by codec, in its encoded and in its Go form.
@@ -64,11 +74,13 @@ func encodeBeside(codec Codec, obj runtime.Object) (*object.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	if typed := typedOf(codec); typed != nil && reflect.TypeOf(obj) == typed.pointer {
-		return o.WithGo(typed.handedOut(obj, o)), nil
-	}
-	if _, ok := codec.(unstructuredCodec); ok && obj.GetObjectKind().GroupVersionKind().Kind == o.Kind() {
-		if _, ok := obj.(runtime.Unstructured); ok {
+	switch c := codec.(type) {
+	case *typedCodec:
+		if reflect.TypeOf(obj) == c.pointer {
+			return o.WithGo(c.handedOut(obj, o)), nil
+		}
+	case unstructuredCodec:
+		if _, tree := obj.(runtime.Unstructured); tree && obj.GetObjectKind().GroupVersionKind().Kind == o.Kind() {
 			return o.WithGo(obj), nil
 		}
 	}
@@ -77,17 +89,6 @@ func encodeBeside(codec Codec, obj runtime.Object) (*object.Object, error) {
 		return o, nil //nolint:nilerr // readers of the object get the error
 	}
 	return o.WithGo(v), nil
-}
-
-// typedOf returns the codec of Go types that codec is, nil if it is another.
-func typedOf(codec Codec) *typedCodec {
-	switch c := codec.(type) {
-	case *typedCodec:
-		return c
-	case protobufCodec:
-		return c.typedCodec
-	}
-	return nil
 }
 
 // withGo returns an object that was read from a durable store with its Go form, or o itself if it
