@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/cache/synctrack"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/object"
@@ -252,4 +253,116 @@ func (p *Processor) resyncs(ctx context.Context) {
 			}
 		}
 	}
+}
+
+type noteKind uint8
+
+const (
+	noteAdd noteKind = iota
+	noteUpdate
+	noteDelete
+	noteNone // no call: the list has removed an object that it had added
+
+	// The kinds below are one call for each object of a listing.
+
+	noteInitial // OnAdd, as the handler's initial list
+	noteListed  // OnUpdate, or OnAdd if the listing has no old object
+	noteResync  // OnUpdate from the object to itself
+)
+
+// note is a notification: one call of a handler, or one for each object of a listing.
+type note struct {
+	kind noteKind
+	key  string
+
+	// old is the state that the handler got last; nil if unknown. new is the new state or, in a
+	// delete, the event's object. new is nil if a list found the object missing, and in the notes
+	// that become a listing.
+	old, new *value
+
+	listing *listing
+	arrived uint64 // position of the event in the stream, see deltafifo.KeyDeltas
+}
+
+// Decode converts a stored object to the value that handlers and readers get.
+type Decode func(*object.Object) (any, error)
+
+// value is a stored object for the handlers, with its decoder: see [ProcessorOptions].Decoding. The
+// handlers share it, so it is decoded once.
+type value struct {
+	object *object.Object
+	decode Decode
+
+	once    sync.Once
+	decoded any
+	err     error
+}
+
+// get returns the decoded object. It is safe for concurrent use.
+func (v *value) get() (any, error) {
+	v.once.Do(func() { v.decoded, v.err = v.decode(v.object) })
+	return v.decoded, v.err
+}
+
+// minResync is the shortest resync period, the same as client-go's.
+const minResync = time.Second
+
+// Resync calls OnUpdate of the handlers whose period has passed, with each stored object as old and
+// new. A handler that is still getting its initial list, or the previous resync, is left out.
+func (p *Processor) Resync() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.opts.Clock.Now()
+	var due []*Registration
+	for r := range p.listeners {
+		if r.resync > 0 && !now.Before(r.next) {
+			r.next = now.Add(r.resync)
+			if !r.getsAll() {
+				due = append(due, r)
+			}
+		}
+	}
+	if len(due) == 0 || !p.started {
+		return nil
+	}
+	l, err := p.allLocked()
+	if err != nil {
+		return err
+	}
+	for _, r := range due {
+		r.add(note{kind: noteResync, listing: l})
+	}
+	return nil
+}
+
+// setResyncLocked sets a new handler's period. Before the start, the shortest requested period
+// becomes the check period; later handlers get no shorter one.
+func (p *Processor) setResyncLocked(r *Registration, logger klog.Logger, period time.Duration) {
+	if period > 0 && period < minResync {
+		logger.Info("resync period is too short, using the least there is", "period", period, "least", minResync)
+		period = minResync
+	}
+	if period > 0 && period < p.check && !p.started {
+		p.check = period
+		for other := range p.listeners {
+			other.resync = adapt(logger, other.requested, p.check)
+		}
+	}
+	r.requested, r.resync = period, adapt(logger, period, p.check)
+	r.next = p.opts.Clock.Now().Add(r.resync)
+}
+
+// adapt rounds a handler's resync period up to the informer's check period; 0 is no resync.
+func adapt(logger klog.Logger, period, check time.Duration) time.Duration {
+	switch {
+	case period == 0:
+		return 0
+	case check == 0:
+		logger.Info("no resyncs for this handler: the informer was made without", "period", period)
+		return 0
+	case period < check:
+		logger.Info("resync period is shorter than the informer's, using that", "period", period, "informer", check)
+		return check
+	}
+	return period
 }
