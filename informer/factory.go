@@ -29,11 +29,10 @@ import (
 type FactoryOptions struct {
 	Config *rest.Config // the connection
 
-	// Client lists and watches in place of Config: the program's own client, or a fake one in its
-	// unit tests. It is a dynamic.Interface or a typed clientset, such as a kubernetes.Interface.
-	// Either serves informers of Go types and of trees; ForResource over a clientset needs the
-	// resource's Go type in Scheme. The cluster's identity is the UID of the namespace kube-system;
-	// if that can't be read, every cluster counts as the same.
+	// Client lists and watches in place of Config, and may be a fake: a dynamic.Interface or a typed
+	// clientset, such as a kubernetes.Interface. Either serves informers of Go types and of trees;
+	// ForResource over a clientset needs the resource's Go type in Scheme. The cluster's identity is
+	// the UID of the namespace kube-system; if that can't be read, every cluster counts as the same.
 	Client any
 
 	// Scheme has the Go types of the objects given to InformerFor.
@@ -62,8 +61,7 @@ type FactoryOptions struct {
 // Factory makes informers, one for each resource, and runs them. It is safe for concurrent use.
 //
 // Each resource is a collection of the store, with an id made of resource, namespace, form (Go
-// type, metadata, unstructured) and selectors. If two factories on one store have the same ones, the
-// informers of the second wait until those of the first stop, as with [WithStore].
+// type, metadata, unstructured) and selectors: see [WithStore] for two factories on one store.
 type Factory struct {
 	opts     FactoryOptions
 	cluster  *upstream.Cluster // nil with a Client
@@ -286,8 +284,7 @@ func (g GenericInformer) Lister() cache.GenericLister {
 }
 
 // Generated is a factory for client-go's generated informers and listers. F is
-// internalinterfaces.NewInformerFunc of client-go's informers package, which this module does not
-// import, because it imports the typed clients:
+// internalinterfaces.NewInformerFunc of a package that imports the typed clients:
 //
 //	generated := informer.Generated[internalinterfaces.NewInformerFunc]{Factory: factory}
 //	pods := core.New(generated, namespace, nil).V1().Pods()
@@ -295,8 +292,7 @@ func (g GenericInformer) Lister() cache.GenericLister {
 // Namespace and selectors are the factory's; those given to core.New have no effect.
 type Generated[F any] struct{ *Factory }
 
-// InformerFor returns the informer of objects like obj. It takes the place of the
-// one that newFunc would make.
+// InformerFor returns the informer of objects like obj, in place of the one that newFunc would make.
 func (g Generated[F]) InformerFor(obj runtime.Object, _ F) cache.SharedIndexInformer {
 	return g.Factory.InformerFor(obj)
 }

@@ -153,23 +153,21 @@ func (h *handle) View() (store.View, error) {
 }
 
 func (h *handle) Apply(b store.Batch) error {
-	h.seat.writing.Lock()
-	defer h.seat.writing.Unlock()
-	c := h.current.Load()
-	if err := h.holds(c); err != nil {
-		return err
-	}
-	return c.Apply(b)
+	return h.write(func(c store.Collection) error { return c.Apply(b) })
 }
 
 func (h *handle) Describe(d store.Description) error {
+	return h.write(func(c store.Collection) error { return c.Describe(d) })
+}
+
+func (h *handle) write(change func(store.Collection) error) error {
 	h.seat.writing.Lock()
 	defer h.seat.writing.Unlock()
 	c := h.current.Load()
 	if err := h.holds(c); err != nil {
 		return err
 	}
-	return c.Describe(d)
+	return change(c.Collection)
 }
 
 func (h *handle) Replace() (store.Replacement, error) {

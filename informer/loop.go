@@ -1,6 +1,7 @@
 package informer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -69,9 +70,9 @@ type Options struct {
 	// with fake clients: see reflector.ListWatch. Nil means never.
 	Unversioned func() bool
 
-	Observer Observer                            // nil for none
-	Logger   *slog.Logger                        // nil discards
-	Clock    clock.WithTickerAndDelayedExecution // nil is the real one
+	Observer Observer         // nil for none
+	Logger   *slog.Logger     // nil discards
+	Clock    clock.WithTicker // nil is the real one
 }
 
 // Loop takes batches from a queue into a collection. Run it once; it is the
@@ -94,17 +95,11 @@ type list struct {
 
 // New returns a loop that has not started.
 func New(opts Options) *Loop {
-	if opts.Clock == nil {
-		opts.Clock = clock.RealClock{}
-	}
-	if opts.Logger == nil {
-		opts.Logger = slog.New(slog.DiscardHandler)
-	}
+	opts.Clock = cmp.Or[clock.WithTicker](opts.Clock, clock.RealClock{})
+	opts.Logger = cmp.Or(opts.Logger, slog.New(slog.DiscardHandler))
+	opts.Observer = cmp.Or[Observer](opts.Observer, NewStats(opts.Clock))
 	if opts.Around == nil {
 		opts.Around = func(_ deltafifo.Batch, apply func() error) error { return apply() }
-	}
-	if opts.Observer == nil {
-		opts.Observer = NewStats(opts.Clock)
 	}
 	return &Loop{opts: opts, checkpoint: opts.Collection.State().Checkpoint, newest: newestOf(opts.Collection)}
 }

@@ -25,10 +25,9 @@ import (
 //
 //	cache.Options{NewInformer: informer.NewFunc(db, informer.WithScheme(scheme))}
 //
-// Each kind of object, each namespace in a cache of several, and each set of selectors has a
-// collection of its own. They are read from the address of a request that is not sent; [WithScope]
-// is then used only for the name of the transform, without which each start makes a list. An
-// informer that was removed from a cache and is made again begins when the removed one has ended.
+// Each kind of object, namespace and set of selectors has a collection of its own. They are read from
+// the address of a request that is not sent; of [WithScope], only the name of the transform is used,
+// without which each start makes a list.
 //
 // If the requests have no address, because the client is not one of net/http, [WithScope] has to
 // have namespace and selectors. Then only the first informer of a kind that the function makes
@@ -90,15 +89,13 @@ func collectionID(example runtime.Object, scope store.Scope) string {
 	return id
 }
 
-// maxSelectors is how many bytes of selectors an id holds. Longer selectors are truncated to
-// shortenedTo bytes, followed by 64 bits of a digest of the whole.
 const (
-	maxSelectors = 64
-	shortenedTo  = 40
+	maxSelectors = 64 // bytes of selectors in an id
+	shortenedTo  = 40 // bytes of longer selectors that are left
 )
 
-// shortened returns selectors for an id: in full or, if they are longer than maxSelectors,
-// truncated and with a digest.
+// shortened returns selectors for an id: in full or, if they are too long, truncated and with 64 bits of a
+// digest of the whole.
 func shortened(selectors string) string {
 	if len(selectors) <= maxSelectors {
 		return selectors

@@ -61,22 +61,19 @@ func newOptions(opts []Option) options {
 	return o
 }
 
-// WithStore keeps the objects in db, in the collection id. In a durable store they outlive the
-// program. An id always stands for one resource in one form (a Go type, trees, or JSON), in one
-// namespace under the same selectors; see [WithScope] for what may change. The caller owns the store and closes it after the informer has
-// stopped.
+// WithStore keeps the objects in db, in the collection id. An id always stands for one resource in one
+// form (a Go type, trees, or JSON), in one namespace under the same selectors; see [WithScope] for
+// what may change. The caller closes the store after the informer has stopped.
 //
-// One informer owns a collection from the start of its Run to the end. Informers with the same id
-// and db wait meanwhile, see [NewSharedIndexInformer]. Stores are compared with ==, so two wrappers
-// of one store count as two stores.
+// Informers with the same id and db wait for each other, see [NewSharedIndexInformer]. Stores are
+// compared with ==, so two wrappers of one store count as two stores.
 func WithStore(db store.DB, id string) Option {
 	return func(o *options) { o.db, o.id = db, id }
 }
 
 // WithScope declares what the ListerWatcher lists: the resource, namespace and selectors, and the
-// name of the transform. Objects that an earlier run stored under another scope are still delivered
-// at the start, and then listed again. Without WithScope a ListerWatcher that has changed goes
-// unnoticed.
+// name of the transform. If it changes, the stored objects are delivered at the start, and then listed
+// again. Without WithScope a ListerWatcher that has changed goes unnoticed.
 func WithScope(s store.Scope) Option { return func(o *options) { o.scope = s } }
 
 // WithScheme sets the scheme that has the kinds of Go types, so that objects are stored with
@@ -89,10 +86,9 @@ func WithScheme(s *runtime.Scheme) Option { return func(o *options) { o.scheme =
 func WithCodec(c Codec) Option { return func(o *options) { o.codec = c } }
 
 // WithDrop drops fields of each object before it is stored, such as [object.ManagedFields], which is
-// half of a pod: paths are those of [object.NewPrune]. In a durable store this takes no decoding, as
-// a transform does. It is part of the scope: if the paths change, the objects are listed again. It
-// has no effect in a store in memory, which holds the objects that the client returned: use a
-// transform there.
+// half of a pod: paths are those of [object.NewPrune], and part of the scope. Unlike a transform it
+// takes no decoding. It has no effect in a store in memory, which holds the objects that the client
+// returned.
 func WithDrop(paths ...string) Option {
 	return func(o *options) { o.drop = object.NewPrune(paths...) }
 }
@@ -101,11 +97,9 @@ func WithDrop(paths ...string) Option {
 // this option, a store in memory holds the objects themselves that the client returned, and the
 // program must not change them afterwards.
 //
-// With [All] a durable store's objects are all in memory too, as in a store in memory: the objects
-// themselves that the client returned and, after a restart, the stored ones, which are decoded when
-// the collection is opened. Reads cost what they cost in client-go, and the memory that of the
-// objects beside their stored form. A read does not notice that the store was closed. The indexes
-// are in memory only, and are built when the collection is opened: [WithIndexVersion] has no effect.
+// With [All] a durable store's objects are all in memory too, in the same way and also in their stored
+// form, and so are the indexes. Both are made when the collection is opened: [WithIndexVersion] has no
+// effect. A read does not notice that the store was closed.
 func WithDecoded(n int) Option { return func(o *options) { o.decoded = n } }
 
 // WithIndexVersion promises that the function of an index returns the same values for the same
@@ -129,11 +123,10 @@ func WithReadErrorHandler(f func(error)) Option { return func(o *options) { o.re
 // WithMetrics adds the informer to m while the informer runs.
 func WithMetrics(m *Metrics) Option { return func(o *options) { o.metrics = m } }
 
-// WithInformerName feeds client-go's metrics of informers: items that are queued, time to process a
-// batch of them, the store's resourceVersion. They go to the provider of [WithInformerMetrics], or
-// else to that of cache.SetInformerMetricsProvider. The resource is that of [WithScope] or, without
-// it, of the kind of the objects. If two informers have one resource, only the first has metrics.
-// Release the name when the informers have stopped.
+// WithInformerName feeds client-go's metrics of informers, through the provider of
+// [WithInformerMetrics] or else that of cache.SetInformerMetricsProvider. The resource is that of
+// [WithScope] or, without it, of the kind of the objects. If two informers have one resource, only the
+// first has metrics. Release the name when the informers have stopped.
 func WithInformerName(n *cache.InformerName) Option { return func(o *options) { o.name = n } }
 
 // WithInformerMetrics sets the provider of the metrics of [WithInformerName].

@@ -1,6 +1,7 @@
 package informer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,9 +66,7 @@ func NewProcessor(opts ProcessorOptions) *Processor {
 	if opts.OnError == nil {
 		opts.OnError = func(error) {}
 	}
-	if opts.Clock == nil {
-		opts.Clock = clock.RealClock{}
-	}
+	opts.Clock = cmp.Or[clock.WithTicker](opts.Clock, clock.RealClock{})
 	p := &Processor{
 		opts: opts, check: opts.Resync, synced: synctrack.NewSingleFileTracker(opts.Name), listeners: map[*Registration]struct{}{},
 	}

@@ -39,14 +39,12 @@ var _ cache.SharedIndexInformer = (*sharedIndexInformer)(nil)
 // takes the place of client-go's function of that name.
 //
 // [WithStore] makes it durable. Then handlers get the stored objects as their initial list as soon
-// as the informer runs, with or without a server, and HasSynced returns true; after that they get
-// the changes since. Until the collection was listed once, the informer has not synced.
+// as the informer runs, with or without a server, and after that the changes since. Until the
+// collection was listed once, the informer has not synced.
 //
 // Objects handed out, to handlers or by the indexer, are shared: the program must not change them.
-//
-// The function reads the Go type of example and, if it is unstructured, its apiVersion and kind; it
-// does not keep the object. With a nil example the informer never syncs: the watch error handler,
-// the log and the reads of its indexer get the error.
+// example is not kept. If it is nil, the informer never syncs: the watch error handler, the log and the
+// reads of its indexer get the error.
 //
 // Only one informer of a collection runs at a time. While it runs, the others wait, have not
 // synced, and report [ErrInUse] in the same ways, until its Run has returned. The indexer of an

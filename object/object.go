@@ -72,18 +72,21 @@ func FromValid(raw []byte) (*Object, error) {
 	if len(raw) > MaxBytes {
 		return nil, fmt.Errorf("%w: %d bytes are over the limit of %d", ErrInvalid, len(raw), MaxBytes)
 	}
-	read := parseMeta
-	if IsProtobuf(raw) {
-		read = parseProtobuf
+	o, err := parse(raw)
+	if err == nil {
+		err = o.check()
 	}
-	o, err := read(raw)
 	if err != nil {
 		return nil, err
 	}
-	if err := o.check(); err != nil {
-		return nil, err
-	}
 	return o, nil
+}
+
+func parse(raw []byte) (*Object, error) {
+	if IsProtobuf(raw) {
+		return parseProtobuf(raw)
+	}
+	return parseMeta(raw)
 }
 
 // check returns an error if the object can't be stored.
@@ -100,14 +103,10 @@ func (o *Object) check() error {
 // ParseBookmark reads the object of a BOOKMARK event, in either form. By the API's contract only its
 // resourceVersion means anything.
 func ParseBookmark(raw []byte) (*Object, error) {
-	read := parseMeta
-	switch {
-	case IsProtobuf(raw):
-		read = parseProtobuf
-	case !json.Valid(raw):
+	if !IsProtobuf(raw) && !json.Valid(raw) {
 		return nil, ErrInvalid
 	}
-	o, err := read(raw)
+	o, err := parse(raw)
 	if err != nil {
 		return nil, err
 	}

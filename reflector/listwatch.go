@@ -318,24 +318,22 @@ func (p *lister) watchList(ctx context.Context) (rv string, err error) {
 func (p *lister) initial(e watch.Event) (end string, err error) {
 	switch o := e.Object.(type) {
 	case *object.Object:
-		if e.Type == watch.Bookmark {
-			if v, _ := o.Field(initialEventsEnd); v == "true" {
-				return o.GetResourceVersion(), nil
-			}
-			return "", nil
-		}
 		switch e.Type {
+		case watch.Bookmark:
+			if v, _ := o.Field(initialEventsEnd); v == "true" {
+				end = o.GetResourceVersion()
+			}
 		case watch.Added, watch.Modified:
+			if p.count++; p.count%progressItems == 0 {
+				p.opts.Progress(p.count, -1)
+			}
+			err = p.each(o)
 		case watch.Deleted:
 			p.opts.Deleted(o.Key())
-			return "", nil
 		default:
-			return "", fmt.Errorf("%w: a %s event in a list", upstream.ErrBadList, e.Type)
+			err = fmt.Errorf("%w: a %s event in a list", upstream.ErrBadList, e.Type)
 		}
-		if p.count++; p.count%progressItems == 0 {
-			p.opts.Progress(p.count, -1)
-		}
-		return "", p.each(o)
+		return end, err
 	case *upstream.InvalidObject:
 		p.count++
 		p.skip(o.Key, o.Err)

@@ -1,6 +1,7 @@
 package reflector
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -69,30 +70,26 @@ func New(opts Options) *Reflector {
 	if opts.PageSize <= 0 {
 		opts.PageSize = defaultPageSize
 	}
-	if opts.Clock == nil {
-		opts.Clock = clock.RealClock{}
-	}
+	opts.Clock = cmp.Or[clock.WithTicker](opts.Clock, clock.RealClock{})
+	opts.Observer = cmp.Or[Observer](opts.Observer, nopObserver{})
+	opts.Logger = cmp.Or(opts.Logger, slog.New(slog.DiscardHandler))
+	opts.Backoff = cmp.Or(opts.Backoff, &wait.Backoff{
+		Duration: backoffFirst, Cap: backoffMax, Factor: 2, Jitter: 1, Steps: int(backoffMax / backoffFirst),
+	})
 	if opts.Identity == nil {
 		opts.Identity = func(context.Context) (string, error) { return opts.Checkpoint.Cluster, nil }
 	}
 	if opts.Schema == nil {
 		opts.Schema = func(context.Context) (string, error) { return "", nil }
 	}
-	if opts.Observer == nil {
-		opts.Observer = nopObserver{}
+	r := &Reflector{
+		opts: opts, backoff: *opts.Backoff, relistRequests: make(chan *RelistError, 1),
+		cluster: opts.Checkpoint.Cluster, schema: opts.Checkpoint.Schema, reason: opts.Reason,
 	}
-	if opts.Logger == nil {
-		opts.Logger = slog.New(slog.DiscardHandler)
-	}
-	if opts.Backoff == nil {
-		opts.Backoff = &wait.Backoff{Duration: backoffFirst, Cap: backoffMax, Factor: 2, Jitter: 1, Steps: int(backoffMax / backoffFirst)}
-	}
-	r := &Reflector{opts: opts, relistRequests: make(chan *RelistError, 1), cluster: opts.Checkpoint.Cluster, schema: opts.Checkpoint.Schema, reason: opts.Reason}
 	r.reached(opts.Checkpoint.RV)
 	if r.rv == "" && r.reason == "" {
 		r.reason = store.ReasonInitial
 	}
-	r.backoff = *opts.Backoff
 	return r
 }
 
