@@ -52,8 +52,6 @@ type Indexer struct {
 	indexers cache.Indexers // replaced, not changed
 }
 
-var _ cache.Indexer = (*Indexer)(nil)
-
 // NewIndexer returns an indexer of objects like example, which is not kept. Without [WithStore] the
 // objects are in memory. With a nil example every operation fails.
 func NewIndexer(example runtime.Object, indexers cache.Indexers, opts ...Option) *Indexer {
@@ -422,12 +420,11 @@ func (x *Indexer) IndexKeys(name, value string) ([]string, error) {
 		return nil, err
 	}
 	v, err := x.view()
-	if err != nil {
-		x.failed(err)
-		return nil, err
+	var keys []string
+	if err == nil {
+		defer v.Close()
+		keys, err = x.indexKeys(v, name, fn, []string{value})
 	}
-	defer v.Close()
-	keys, err := x.indexKeys(v, name, fn, []string{value})
 	if err != nil {
 		x.failed(err)
 	}
@@ -470,8 +467,7 @@ func (x *Indexer) ListIndexFuncValues(name string) []string {
 			values = append(values, e.Value)
 		}
 	}
-	slices.Sort(values)
-	return slices.Compact(values)
+	return values
 }
 
 func (x *Indexer) indexFunc(name string) (cache.IndexFunc, error) {

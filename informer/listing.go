@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/utils/lru"
 
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
@@ -38,10 +39,14 @@ func (l *listing) chunks() int { return (len(l.keys) + chunkObjects - 1) / chunk
 
 // chunk is a run of decoded objects of a listing. The handlers that get them share it.
 type chunk struct {
+	chunkAt
+	done  chan struct{} // closed when items is complete
+	items []item
+}
+
+type chunkAt struct {
 	listing *listing
 	number  int
-	done    chan struct{} // closed when items is complete
-	items   []item
 }
 
 // item is a decoded object, or the error of reading it.
@@ -67,13 +72,13 @@ type listings struct {
 	mu     sync.Mutex
 	open   map[*listing]struct{} // the listings that have readers
 	newest *listing              // newest listing of all objects; nil if there is none or an object has changed since
-	recent []*chunk              // most recently used first
+	recent *lru.Cache            // chunks, by chunkAt
 }
 
 func newListings(collection store.Collection, decoding func() Decode, wg *sync.WaitGroup) *listings {
 	return &listings{
 		collection: collection, decoding: decoding, wg: wg, loading: make(chan struct{}, runtime.GOMAXPROCS(0)),
-		open: map[*listing]struct{}{},
+		open: map[*listing]struct{}{}, recent: lru.New(recentChunks),
 	}
 }
 
@@ -110,7 +115,9 @@ func (s *listings) release(l *listing) {
 		return
 	}
 	delete(s.open, l)
-	s.recent = slices.DeleteFunc(s.recent, func(c *chunk) bool { return c.listing == l })
+	for number := range l.chunks() {
+		s.recent.Remove(chunkAt{l, number})
+	}
 	if s.newest == l {
 		s.newest = nil
 	}
@@ -140,18 +147,12 @@ func (s *listings) pin(changes []note) {
 func (s *listings) chunk(l *listing, number int) *chunk {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	at := slices.IndexFunc(s.recent, func(c *chunk) bool { return c.listing == l && c.number == number })
-	if at >= 0 {
-		c := s.recent[at]
-		copy(s.recent[1:at+1], s.recent[:at])
-		s.recent[0] = c
-		return c
+	at := chunkAt{l, number}
+	if c, ok := s.recent.Get(at); ok {
+		return c.(*chunk)
 	}
-	c := &chunk{listing: l, number: number, done: make(chan struct{})}
-	s.recent = slices.Insert(s.recent, 0, c)
-	if len(s.recent) > recentChunks {
-		s.recent = slices.Delete(s.recent, recentChunks, len(s.recent))
-	}
+	c := &chunk{chunkAt: at, done: make(chan struct{})}
+	s.recent.Add(at, c)
 	s.wg.Go(func() {
 		s.loading <- struct{}{}
 		defer func() { <-s.loading }()

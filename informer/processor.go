@@ -1,7 +1,6 @@
 package informer
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,10 +8,10 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/cache/synctrack"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
@@ -37,8 +36,7 @@ type ProcessorOptions struct {
 	// handler; nil for none.
 	OnError func(error)
 
-	Resync time.Duration    // resync period of handlers without a period of their own; 0 is never
-	Clock  clock.WithTicker // of resyncs and pauses; nil is the real one
+	Resync time.Duration // resync period of handlers without a period of their own; 0 is never
 }
 
 // Processor delivers notes to handlers: to each in order and at its own pace, as
@@ -66,7 +64,6 @@ func NewProcessor(opts ProcessorOptions) *Processor {
 	if opts.OnError == nil {
 		opts.OnError = func(error) {}
 	}
-	opts.Clock = cmp.Or[clock.WithTicker](opts.Clock, clock.RealClock{})
 	p := &Processor{
 		opts: opts, check: opts.Resync, synced: synctrack.NewSingleFileTracker(opts.Name), listeners: map[*Registration]struct{}{},
 	}
@@ -240,18 +237,12 @@ func (p *Processor) resyncs(ctx context.Context) {
 	if check == 0 {
 		return
 	}
-	ticker := p.opts.Clock.NewTicker(check)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C():
-			if err := p.Resync(); err != nil {
-				p.opts.OnError(fmt.Errorf("resync: %w", err))
-			}
+	_ = wait.PollUntilContextCancel(ctx, check, false, func(context.Context) (bool, error) {
+		if err := p.Resync(); err != nil {
+			p.opts.OnError(fmt.Errorf("resync: %w", err))
 		}
-	}
+		return false, nil // until ctx ends
+	})
 }
 
 type noteKind uint8
@@ -311,7 +302,7 @@ const minResync = time.Second
 func (p *Processor) Resync() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now := p.opts.Clock.Now()
+	now := time.Now()
 	var due []*Registration
 	for r := range p.listeners {
 		if r.resync > 0 && !now.Before(r.next) {
@@ -348,7 +339,7 @@ func (p *Processor) setResyncLocked(r *Registration, logger klog.Logger, period 
 		}
 	}
 	r.requested, r.resync = period, adapt(logger, period, p.check)
-	r.next = p.opts.Clock.Now().Add(r.resync)
+	r.next = time.Now().Add(r.resync)
 }
 
 // adapt rounds a handler's resync period up to the informer's check period; 0 is no resync.

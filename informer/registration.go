@@ -40,8 +40,6 @@ type Registration struct {
 	ended   bool
 }
 
-var _ cache.ResourceEventHandlerRegistration = (*Registration)(nil)
-
 // eventHandler separates the names of informer and handler, as in client-go.
 const eventHandler = " + event handler "
 
@@ -146,11 +144,9 @@ func (r *Registration) run() {
 
 // pause waits crashPause, or for the end of the subscription.
 func (r *Registration) pause() {
-	timer := r.p.opts.Clock.NewTimer(crashPause)
-	defer timer.Stop()
 	select {
 	case <-r.stop:
-	case <-timer.C():
+	case <-time.After(crashPause):
 	}
 }
 

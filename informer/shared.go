@@ -33,8 +33,6 @@ type sharedIndexInformer struct {
 	stopped    bool
 }
 
-var _ cache.SharedIndexInformer = (*sharedIndexInformer)(nil)
-
 // NewSharedIndexInformer returns an informer of the objects that lw lists, which are like example. It
 // takes the place of client-go's function of that name.
 //

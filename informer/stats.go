@@ -47,11 +47,6 @@ type Counters struct {
 	replaced  bool         // the list that replaces them is queued
 }
 
-var (
-	_ reflector.Observer = (*Stats)(nil)
-	_ Observer           = (*Stats)(nil)
-)
-
 // NewStats returns stats of a pipeline that has not started.
 func NewStats(c clock.PassiveClock) *Stats {
 	return &Stats{clock: c, c: Counters{

@@ -148,7 +148,7 @@ func parseProtobuf(raw []byte) (*Object, error) {
 	err := eachField(raw[len(protobufPrefix):], func(n protowire.Number, value []byte) error {
 		switch n {
 		case unknownType:
-			return o.parseType(value)
+			return readStrings(value, typeAPIVersion, &o.apiVersion, typeKind, &o.kind)
 		case unknownRaw:
 			return eachField(value, func(n protowire.Number, value []byte) error {
 				if n == objectMeta {
@@ -160,18 +160,6 @@ func parseProtobuf(raw []byte) (*Object, error) {
 		return nil
 	})
 	return o, err
-}
-
-func (o *Object) parseType(b []byte) error {
-	return eachField(b, func(n protowire.Number, value []byte) error {
-		switch n {
-		case typeAPIVersion:
-			o.apiVersion = string(value)
-		case typeKind:
-			o.kind = string(value)
-		}
-		return nil
-	})
 }
 
 func (o *Object) parseObjectMeta(b []byte) error {
@@ -186,20 +174,26 @@ func (o *Object) parseObjectMeta(b []byte) error {
 		case metaRV:
 			o.rv = string(value)
 		case metaLabels:
-			var entry [entryValue + 1]string
-			err := eachField(value, func(n protowire.Number, value []byte) error {
-				if n == entryKey || n == entryValue {
-					entry[n] = string(value)
-				}
-				return nil
-			})
-			if err != nil {
-				return err
-			}
 			if o.labels == nil {
 				o.labels = map[string]string{}
 			}
-			o.labels[entry[entryKey]] = entry[entryValue]
+			var k, v string
+			err := readStrings(value, entryKey, &k, entryValue, &v)
+			o.labels[k] = v
+			return err
+		}
+		return nil
+	})
+}
+
+// readStrings reads two fields of a message.
+func readStrings(b []byte, first protowire.Number, a *string, second protowire.Number, z *string) error {
+	return eachField(b, func(n protowire.Number, value []byte) error {
+		switch n {
+		case first:
+			*a = string(value)
+		case second:
+			*z = string(value)
 		}
 		return nil
 	})
