@@ -86,7 +86,6 @@ func (q *Queue) finishLocked() {
 	q.changed.Broadcast()
 }
 
-// readyLocked reports whether a batch may be taken now.
 func (q *Queue) readyLocked() bool {
 	return q.waitingLocked() || q.replace != nil && q.replace.phase != phaseItems || q.flush && q.replace == nil
 }

@@ -8,9 +8,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// A Queue can take the place of a cache.DeltaFIFO with KnownObjects and EmitDeltaTypeReplaced in
-// client-go's informers. The methods in this file serve that purpose; docs/library-reflector.md
-// compares the two.
+// A Queue can take the place of a cache.DeltaFIFO with KnownObjects and EmitDeltaTypeReplaced, by the
+// methods in this file: see docs/library-reflector.md.
 var (
 	_ cache.Queue             = (*Queue)(nil)
 	_ cache.TransformingStore = (*Queue)(nil)

@@ -4,7 +4,7 @@
 // Each delta carries its position in the order of arrival. A [Batch] is a contiguous part of that
 // order, so a consumer that sorts its deltas by position has the stream as the server sent it.
 //
-// Its deltas are client-go's ([cache.Delta]): consecutive deletes of a key merge, and an object that
+// Its deltas are those of client-go's DeltaFIFO, whose place it can take: consecutive deletes of a key merge, and an object that
 // a list finds missing is deleted with a [cache.DeletedFinalStateUnknown].
 //
 // The watermark keeps a durable consumer correct. Deltas of one key are taken together, so with the
@@ -17,9 +17,6 @@
 // A list goes through the queue as a stream: BeginReplace, ReplaceItem for each item, EndReplace.
 // Items that the consumer has already (same UID and resourceVersion) produce no delta, so a relist
 // costs memory for the keys and work for the differences.
-//
-// A [Queue] is a [cache.Queue] too: code that takes one of client-go's queues can take this one,
-// and gets what client-go's DeltaFIFO returns.
 //
 // The queue has a budget in bytes. When it is used up, the producer blocks and stops reading from
 // the network, so that TCP pushes back.

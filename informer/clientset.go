@@ -18,7 +18,6 @@ import (
 // method without arguments (CoreV1) returns the client of a group version, whose methods (ConfigMaps)
 // return clients of resources, whose List returns the Go type.
 
-// typedResource is a clientset's client of one resource.
 type typedResource struct{ client reflect.Value }
 
 // resourceOf returns a clientset's client of the resource whose objects are of a Go type,
@@ -37,7 +36,6 @@ func resourceOf(clientset any, typ reflect.Type, namespace string) (typedResourc
 	return typedResource{}, fmt.Errorf("a %T has no client of a %s", clientset, typ)
 }
 
-// isClientset reports whether v has a method that leads to a client of a resource.
 func isClientset(v any) bool {
 	for range accessors(v) {
 		return true

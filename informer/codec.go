@@ -31,13 +31,10 @@ type Codec interface {
 	Decode(o *object.Object) (runtime.Object, error)
 }
 
-// NewCodec returns the codec for objects like example:
-//
-//   - *object.Object: as it is;
-//   - *unstructured.Unstructured: its JSON;
-//   - a Go type: its JSON, read back as API clients read it (names are case sensitive). If scheme,
-//     which may be nil, has the type, its apiVersion and kind are stored, and removed again on the
-//     way out, since typed clients leave them empty too.
+// NewCodec returns the codec that stores objects like example, an *object.Object, a tree or a Go type, as
+// JSON. Of a Go type it is read back as API clients read it (names are case sensitive). If scheme,
+// which may be nil, has the type, its apiVersion and kind are stored, and removed again on the way out,
+// since typed clients leave them empty too.
 func NewCodec(example runtime.Object, scheme *runtime.Scheme) Codec {
 	switch example.(type) {
 	case *object.Object:

@@ -24,7 +24,6 @@ type decoder struct {
 	last atomic.Pointer[exactly] // the newest object that exact decoded
 }
 
-// exactly is a decoded object with its encoded form.
 type exactly struct {
 	object *object.Object
 	value  any

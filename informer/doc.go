@@ -1,8 +1,7 @@
 // Package informer implements client-go's informers on a store that can be durable.
 //
-// [NewSharedIndexInformer] takes the place of client-go's function of that name; [NewFactory] makes
-// informers for a whole program, and [NewFunc] fits controller-runtime's cache: see docs/library.md.
-// They consist of parts that can be used separately, as in the agent:
+// For programs there are [NewSharedIndexInformer], [NewFactory] and, for controller-runtime, [NewFunc]:
+// see docs/library.md. They consist of parts that can be used separately, as in the agent:
 //
 //   - A [Loop] takes batches from the queue into the store: changes and watermark as one unit,
 //     and only then the changes to the handlers.

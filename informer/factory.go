@@ -111,7 +111,6 @@ func NewFactory(opts FactoryOptions) (*Factory, error) {
 	return f, nil
 }
 
-// connect makes the client that the informers list with, and the identity function.
 func (f *Factory) connect() (err error) {
 	config, client := f.opts.Config, f.opts.Client
 	switch {
@@ -141,23 +140,20 @@ func (f *Factory) InformerFor(obj runtime.Object) cache.SharedIndexInformer {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	key := factoryKey{typ: reflect.TypeOf(obj)}
-	_, refused := formOf(obj)
-	if key.refused = refused != nil; key.refused && key.typ == nil {
+	_, err := formOf(obj)
+	if key.refused = err != nil; key.refused && key.typ == nil {
 		key.typ = reflect.TypeFor[runtime.Object]()
 	}
 	if m, ok := f.informers[key]; ok {
 		return m.SharedIndexInformer
 	}
-	if refused != nil {
-		return f.addLocked(key, failing(refused), obj, schema.GroupVersionResource{Resource: fmt.Sprintf("%T", obj)}, nil)
+	if err != nil {
+		return f.addLocked(key, nil, err, obj, schema.GroupVersionResource{Resource: fmt.Sprintf("%T", obj)}, nil)
 	}
 	gvk := kindOf(obj, f.opts.Scheme)
 	gvr, _ := meta.UnsafeGuessKindToResource(gvk)
 	lw, err := f.lists.typed(obj, gvk, gvr)
-	if err != nil {
-		return f.addLocked(key, failing(fmt.Errorf("informer of %T: %w", obj, err)), obj, gvr, nil)
-	}
-	return f.addLocked(key, lw, obj, gvr, f.lists.direct(gvk, gvr))
+	return f.addLocked(key, lw, err, obj, gvr, f.lists.direct(gvk, gvr))
 }
 
 // ForResource returns the informer of a resource as *unstructured.Unstructured.
@@ -169,17 +165,17 @@ func (f *Factory) ForResource(gvr schema.GroupVersionResource) GenericInformer {
 		return GenericInformer{m.SharedIndexInformer, gvr.GroupResource()}
 	}
 	lw, err := f.lists.dynamic(gvr)
-	if err != nil {
-		lw = failing(fmt.Errorf("informer of %s: %w", gvr, err))
-	}
-	return GenericInformer{f.addLocked(key, lw, &unstructured.Unstructured{}, gvr, nil), gvr.GroupResource()}
+	return GenericInformer{f.addLocked(key, lw, err, &unstructured.Unstructured{}, gvr, nil), gvr.GroupResource()}
 }
 
-// addLocked makes an informer. direct may be nil.
+// addLocked makes an informer, of which each request fails with err if that is not nil. direct may be nil.
 func (f *Factory) addLocked(
-	key factoryKey, lw cache.ListerWatcher, example runtime.Object, gvr schema.GroupVersionResource,
+	key factoryKey, lw cache.ListerWatcher, err error, example runtime.Object, gvr schema.GroupVersionResource,
 	direct func(object.Prune) *upstream.Source,
 ) cache.SharedIndexInformer {
+	if err != nil {
+		lw, direct = failing(fmt.Errorf("informer of %T (%s): %w", example, gvr, err)), nil
+	}
 	scope := f.scope
 	scope.GVR = gvr
 	opts := append([]Option{

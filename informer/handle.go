@@ -34,7 +34,6 @@ type opened struct {
 	tenure *tenure
 }
 
-// newHandle returns a handle that has not opened the collection.
 func newHandle(db store.DB, info store.Info, refused error) *handle {
 	h := &handle{db: db, info: info, refused: refused}
 	if reflect.ValueOf(db).Comparable() {

@@ -144,9 +144,9 @@ func (x *Indexer) withRemovals(changes []store.Change, stays map[string]struct{}
 // Resync does nothing: only a queue needs it.
 func (x *Indexer) Resync() error { return nil }
 
-// LastStoreSyncResourceVersion returns the resourceVersion of the newest Add, Update, Delete,
-// Replace or Bookmark. Without any such call, and once an informer has run, it returns the
-// resourceVersion at which the stored objects are complete; empty if there was no complete list.
+// LastStoreSyncResourceVersion returns the resourceVersion of the newest write or Bookmark. Without
+// any, and once an informer has run, it returns the one at which the stored objects are complete;
+// empty if there was no complete list.
 func (x *Indexer) LastStoreSyncResourceVersion() string {
 	if rv := x.rv.Load(); rv != nil && !x.fed.Load() {
 		return *rv

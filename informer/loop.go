@@ -26,7 +26,6 @@ type Counts struct {
 	Stale int // events older than the stored object, as a resumed watch replays them
 }
 
-// add adds the counts of another batch.
 func (c *Counts) add(o Counts) {
 	c.Added += o.Added
 	c.Updated += o.Updated
@@ -268,7 +267,6 @@ func (l *list) settle() {
 	l.notes = kept
 }
 
-// abort drops a list that is not complete.
 func (l *Loop) abort() {
 	if l.list == nil {
 		return

@@ -153,7 +153,6 @@ func parse(records []store.Record, decode func(*object.Object) *object.Object) (
 	return changes, nil
 }
 
-// Apply implements [store.Collection].
 func (m *mirror) Apply(b store.Batch) error {
 	if err := m.durable.Apply(b); err != nil {
 		return err
@@ -161,7 +160,6 @@ func (m *mirror) Apply(b store.Batch) error {
 	return m.Collection.Apply(b)
 }
 
-// Describe implements [store.Collection].
 func (m *mirror) Describe(d store.Description) error {
 	if err := m.durable.Describe(d); err != nil {
 		return err
@@ -169,7 +167,6 @@ func (m *mirror) Describe(d store.Description) error {
 	return m.Collection.Describe(d)
 }
 
-// Replace implements [store.Collection].
 func (m *mirror) Replace() (store.Replacement, error) {
 	durable, err := m.durable.Replace()
 	if err != nil {
@@ -182,7 +179,6 @@ func (m *mirror) Replace() (store.Replacement, error) {
 	return mirroredReplacement{durable, inMemory}, nil
 }
 
-// mirroredReplacement is a replacement of a mirror.
 type mirroredReplacement struct{ durable, memory store.Replacement }
 
 func (r mirroredReplacement) Apply(changes []store.Change) error {

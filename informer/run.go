@@ -79,7 +79,6 @@ func (s *sharedIndexInformer) open(ctx context.Context) bool {
 	}
 }
 
-// pipeline runs the pipeline until ctx ends, and then stores the queued changes.
 func (s *sharedIndexInformer) pipeline(ctx context.Context) {
 	o, coll := &s.indexer.opts, s.indexer.coll
 	log := s.indexer.logger().With("collection", o.id)
@@ -172,8 +171,6 @@ func (o *observer) Skipped(err error) {
 	o.report(err)
 }
 
-// identity returns the identity of the cluster. If the program's function panics, the panic is the
-// error.
 func (s *sharedIndexInformer) identity(ctx context.Context) (id string, err error) {
 	err = guarded(s.indexer.logger(), func() (err error) {
 		id, err = s.indexer.opts.identity(ctx)

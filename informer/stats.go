@@ -103,7 +103,7 @@ func (c Counters) LastProven(proven time.Time) time.Time {
 	return proven
 }
 
-// LastProven is [Counters.LastProven], without a copy of the counters.
+// LastProven is [Counters.LastProven] without a copy.
 func (s *Stats) LastProven(proven time.Time) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -36,12 +36,9 @@ type ListWatchOptions struct {
 	WatchList bool
 }
 
-// ListWatch is a [Source] over a client of client-go: a typed, dynamic or metadata client, or one
-// that returns [object.Object] itself. It is for one reflector.
-//
-// A client shows less than upstream.Source does. It decodes whole pages, so a list holds one page
-// in memory. And a connection that breaks in the middle of a watch looks as if the server had ended
-// the watch.
+// ListWatch is a [Source] over a client of client-go, for one reflector. Such a client decodes whole
+// pages, so a list holds one page in memory; and a connection that breaks in the middle of a watch
+// looks as if the server had ended the watch.
 type ListWatch struct {
 	opts   ListWatchOptions
 	client cache.ListerWatcherWithContext
@@ -71,10 +68,9 @@ func NewListWatch(lw cache.ListerWatcher, opts ListWatchOptions) *ListWatch {
 	return &ListWatch{opts: opts, client: cache.ToListerWatcherWithContext(lw)}
 }
 
-// Unversioned reports whether the client was found to be a fake, whose objects may change
-// without getting another resourceVersion: it returned a list without one (or with "0"), or
-// one of apimachinery's fake watchers, which is what the fake clients of client-go return. No
-// real server does either. It may be called at any time.
+// Unversioned reports whether the client was found to be a fake, whose objects may change without
+// getting another resourceVersion: it returned a list without one (or with "0"), or one of
+// apimachinery's fake watchers. No real server does either. It may be called at any time.
 func (l *ListWatch) Unversioned() bool { return l.unversioned.Load() }
 
 // List implements [Source].
@@ -352,7 +348,7 @@ func (l *ListWatch) keep(ctx context.Context, s *stream, rv string) {
 	l.kept, l.at, l.free = s, rv, context.AfterFunc(ctx, s.Stop)
 }
 
-// take returns the kept stream and clears it; nil if there is none.
+// take removes and returns the kept stream; nil if there is none.
 func (l *ListWatch) take() *stream {
 	s := l.kept
 	if s != nil {
@@ -389,7 +385,7 @@ func (l *ListWatch) Current(ctx context.Context, key, _ string) (now upstream.Cu
 	return now, err
 }
 
-// itemType returns the type of the first item of a list that has one; "" if none does.
+// itemType returns the type of the first item that has one; "" if none does.
 func itemType(list runtime.Object) (name string) {
 	_ = meta.EachListItem(list, func(item runtime.Object) error {
 		if gvk := item.GetObjectKind().GroupVersionKind(); name == "" && !gvk.Empty() {

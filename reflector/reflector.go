@@ -151,9 +151,8 @@ func (r *Reflector) relistFor(err error) error {
 	return nil
 }
 
-// Relist ends the watch and makes the next step a list, for a reason that was found outside the
-// reflector. If no watch is open, the request waits for the next one. Relist may be called at any
-// time, and does not block.
+// Relist ends the watch, now or once one is open, and makes the next step a list, for a reason that was
+// found outside the reflector. It may be called at any time, and does not block.
 func (r *Reflector) Relist(reason store.Reason, why error) {
 	select {
 	case r.relistRequests <- &RelistError{Reason: reason, Err: why}:
