@@ -14,7 +14,6 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/lru"
 
@@ -79,9 +78,7 @@ func NewIndexer(example runtime.Object, indexers cache.Indexers, opts ...Option)
 	x := &Indexer{opts: o, form: f, unnamed: unnamed(), indexers: maps.Clone(indexers)}
 	x.log.Store(cmp.Or(o.logger, slog.Default()))
 	x.coll = newHandle(o.db, o.info(example), refused)
-	x.feed = newFeed(o.name.WithResource(schema.GroupVersionResource{
-		Group: x.coll.info.Group, Version: x.coll.info.Version, Resource: x.coll.info.Resource,
-	}), o.fifo)
+	x.feed = newFeed(o.name.WithResource(x.coll.info.GVR()), o.fifo)
 	x.decoder = &decoder{codec: o.codec, detector: cache.NewCacheMutationDetector(fmt.Sprintf("%T", example)), size: o.decoded}
 	if o.decoded < 0 {
 		x.decoder.size = defaultDecoded

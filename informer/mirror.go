@@ -16,7 +16,7 @@ import (
 // mirror is a collection of a durable store whose objects are all in memory too, decoded: see [All].
 // Every write goes to the durable collection first, which checks all that the memory checks. Every
 // read is of the memory, which also has the indexes, so that the durable store needs none. The views
-// have no history.
+// have neither history nor description.
 type mirror struct {
 	*memory.Collection
 	db      *memory.DB // of the collection in memory
@@ -68,18 +68,6 @@ func load(durable store.Collection, decode func(*object.Object) *object.Object) 
 	// durable collection does.
 	c, err := db.Open(durable.Info())
 	if err != nil {
-		return nil, err
-	}
-	v, err := durable.View()
-	if err != nil {
-		return nil, err
-	}
-	about, err := v.Description()
-	v.Close()
-	if err != nil {
-		return nil, err
-	}
-	if err := c.Describe(about); err != nil {
 		return nil, err
 	}
 	state := durable.State()
@@ -160,12 +148,7 @@ func (m *mirror) Apply(b store.Batch) error {
 	return m.Collection.Apply(b)
 }
 
-func (m *mirror) Describe(d store.Description) error {
-	if err := m.durable.Describe(d); err != nil {
-		return err
-	}
-	return m.Collection.Describe(d)
-}
+func (m *mirror) Describe(d store.Description) error { return m.durable.Describe(d) }
 
 func (m *mirror) Replace() (store.Replacement, error) {
 	durable, err := m.durable.Replace()

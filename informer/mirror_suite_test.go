@@ -58,8 +58,8 @@ func (h *mirrorHarness) Reopen(t storetest.T) {
 	}
 }
 
-// mirrorDB opens mirrors. What a mirror does not have, the history and the end of its store, is the
-// durable store's.
+// mirrorDB opens mirrors. What a mirror does not have, the history, the description and the end of its
+// store, is the durable store's.
 type mirrorDB struct {
 	store.DB
 	opened  map[string]openedMirror
@@ -141,6 +141,8 @@ func (v viewWithHistory) Horizon() (store.Horizon, error) { return v.durable.Hor
 func (v viewWithHistory) Changes(since string) iter.Seq2[store.Event, error] {
 	return v.durable.Changes(since)
 }
+
+func (v viewWithHistory) Description() (store.Description, error) { return v.durable.Description() }
 
 func (v viewWithHistory) Skips(rv string) (bool, error) { return v.durable.Skips(rv) }
 
