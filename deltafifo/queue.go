@@ -421,15 +421,13 @@ func KeyOf(obj any) (string, error) {
 	switch o := obj.(type) {
 	case *object.Object:
 		return o.Key(), nil
-	case cache.DeletedFinalStateUnknown:
-		return o.Key, nil
 	case cache.Deltas:
 		if len(o) == 0 {
 			return "", cache.ErrZeroLengthDeltasObject
 		}
 		return KeyOf(o.Newest().Object)
 	}
-	return cache.MetaNamespaceKeyFunc(obj)
+	return cache.DeletionHandlingMetaNamespaceKeyFunc(obj)
 }
 
 // identity returns an object's UID and resourceVersion, each empty if the object has none.

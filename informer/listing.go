@@ -4,13 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"slices"
 	"sync"
 
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/utils/lru"
 
-	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 )
 
@@ -168,27 +166,31 @@ func (s *listings) load(c *chunk) {
 	c.items = make([]item, len(keys))
 	values := make([]*value, len(keys))
 	decode := s.decoding()
-	objects, errs := s.read(keys)
+	now, end, err := lookups(s.collection)
+	for i, key := range keys {
+		values[i] = &value{decode: decode}
+		if c.items[i].err = err; err == nil {
+			values[i].object, c.items[i].err = now.Get(key)
+		}
+	}
+	if err == nil {
+		end()
+	}
 	s.mu.Lock()
 	for i, key := range keys {
 		// pin is called before the change, so an object that is not pinned was read in the
 		// listing's state.
-		pinned, ok := c.listing.pinned[key]
-		switch {
-		case ok && pinned == nil:
-			c.items[i].err = fmt.Errorf("%s: %w", key, errChanged)
-		case ok:
-			values[i] = pinned
-		case errs[i] != nil:
-			c.items[i].err = errs[i]
-		default:
-			values[i] = &value{object: objects[i], decode: decode}
+		if pinned, ok := c.listing.pinned[key]; ok {
+			values[i], c.items[i].err = pinned, nil
+			if pinned == nil {
+				c.items[i].err = fmt.Errorf("%s: %w", key, errChanged)
+			}
 		}
 	}
 	s.mu.Unlock()
-	for i, v := range values {
-		if v != nil {
-			c.items[i].decode(v)
+	for i := range c.items {
+		if c.items[i].err == nil {
+			c.items[i].decode(values[i])
 		}
 	}
 }
@@ -198,18 +200,4 @@ func (s *listings) load(c *chunk) {
 func (it *item) decode(v *value) {
 	defer utilruntime.HandleCrash()
 	it.object, it.err = v.get()
-}
-
-// read reads the objects of keys in the newest state, each with the error of reading it.
-func (s *listings) read(keys []string) ([]*object.Object, []error) {
-	objects, errs := make([]*object.Object, len(keys)), make([]error, len(keys))
-	now, end, err := lookups(s.collection)
-	if err != nil {
-		return objects, slices.Repeat([]error{err}, len(keys))
-	}
-	defer end()
-	for i, key := range keys {
-		objects[i], errs[i] = now.Get(key)
-	}
-	return objects, errs
 }
