@@ -59,29 +59,25 @@ func (h *handle) open(indexes []store.Index) error {
 	if err := h.seat.free(h); err != nil {
 		return err
 	}
-	c, err := h.openLocked(indexes)
+	now := &opened{tenure: &tenure{}}
+	var was *mirror
+	if h.isOpen() {
+		before := h.current.Load()
+		now.tenure = before.tenure // reads in progress stay valid
+		was, _ = before.Collection.(*mirror)
+	}
+	var err error
+	if h.decode == nil {
+		now.Collection, err = h.db.Open(h.info, indexes...)
+	} else {
+		now.Collection, err = openMirror(h.db, was, h.info, indexes, h.decode)
+	}
 	if err != nil {
 		return err
-	}
-	now := &opened{c, &tenure{}}
-	if h.isOpen() {
-		now.tenure = h.current.Load().tenure // reads in progress stay valid
 	}
 	h.seat.tenure.Store(now.tenure)
 	h.current.Store(now)
 	return nil
-}
-
-// openLocked opens the collection in the store, with seat.writing locked.
-func (h *handle) openLocked(indexes []store.Index) (store.Collection, error) {
-	if h.decode == nil {
-		return h.db.Open(h.info, indexes...)
-	}
-	var was *mirror
-	if h.isOpen() {
-		was, _ = h.current.Load().Collection.(*mirror)
-	}
-	return openMirror(h.db, was, h.info, indexes, h.decode)
 }
 
 // isOpen reports whether this handle was the last to open the collection.

@@ -3,7 +3,6 @@ package informer
 import (
 	"errors"
 	"fmt"
-	"runtime"
 	"sync"
 
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -71,13 +70,6 @@ type listings struct {
 	open   map[*listing]struct{} // the listings that have readers
 	newest *listing              // newest listing of all objects; nil if there is none or an object has changed since
 	recent *lru.Cache            // chunks, by chunkAt
-}
-
-func newListings(collection store.Collection, decoding func() Decode, wg *sync.WaitGroup) *listings {
-	return &listings{
-		collection: collection, decoding: decoding, wg: wg, loading: make(chan struct{}, runtime.GOMAXPROCS(0)),
-		open: map[*listing]struct{}{}, recent: lru.New(recentChunks),
-	}
 }
 
 // shared returns the listing of all objects in a state, nil if no handler is reading it.

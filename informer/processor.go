@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/cache/synctrack"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/lru"
 
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
@@ -67,7 +69,10 @@ func NewProcessor(opts ProcessorOptions) *Processor {
 	p := &Processor{
 		opts: opts, check: opts.Resync, synced: synctrack.NewSingleFileTracker(opts.Name), listeners: map[*Registration]struct{}{},
 	}
-	p.listings = newListings(opts.Collection, opts.Decoding, &p.wg)
+	p.listings = &listings{
+		collection: opts.Collection, decoding: opts.Decoding, wg: &p.wg, loading: make(chan struct{}, runtime.GOMAXPROCS(0)),
+		open: map[*listing]struct{}{}, recent: lru.New(recentChunks),
+	}
 	return p
 }
 
@@ -112,9 +117,7 @@ func (p *Processor) Start() error {
 		}
 	}
 	p.started = true
-	if p.opts.Collection.State().Synced {
-		p.setSyncedLocked()
-	}
+	p.setSyncedLocked()
 	return nil
 }
 
@@ -194,9 +197,7 @@ func (p *Processor) commit(notes, listed []note, apply func() error) error {
 	for r := range p.listeners {
 		r.add(notes...)
 	}
-	if p.opts.Collection.State().Synced {
-		p.setSyncedLocked()
-	}
+	p.setSyncedLocked()
 	return nil
 }
 
@@ -218,9 +219,9 @@ func (p *Processor) listedLocked(listed []note, first bool) note {
 	return n
 }
 
-// setSyncedLocked marks the informer and its handlers as synced; a second call does nothing.
+// setSyncedLocked marks the informer and its handlers as synced, once the collection is.
 func (p *Processor) setSyncedLocked() {
-	if p.synced.HasSynced() {
+	if p.synced.HasSynced() || !p.opts.Collection.State().Synced {
 		return
 	}
 	p.synced.UpstreamHasSynced()
@@ -327,18 +328,18 @@ func (p *Processor) Resync() error {
 
 // setResyncLocked sets a new handler's period. Before the start, the shortest requested period
 // becomes the check period; later handlers get no shorter one.
-func (p *Processor) setResyncLocked(r *Registration, logger klog.Logger, period time.Duration) {
+func (p *Processor) setResyncLocked(r *Registration, period time.Duration) {
 	if period > 0 && period < minResync {
-		logger.Info("resync period is too short, using the least there is", "period", period, "least", minResync)
+		r.logger.Info("resync period is too short, using the least there is", "period", period, "least", minResync)
 		period = minResync
 	}
 	if period > 0 && period < p.check && !p.started {
 		p.check = period
 		for other := range p.listeners {
-			other.resync = adapt(logger, other.requested, p.check)
+			other.resync = adapt(r.logger, other.requested, p.check)
 		}
 	}
-	r.requested, r.resync = period, adapt(logger, period, p.check)
+	r.requested, r.resync = period, adapt(r.logger, period, p.check)
 	r.next = time.Now().Add(r.resync)
 }
 

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/tools/cache/synctrack"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/buffer"
+	"k8s.io/utils/ptr"
 )
 
 const (
@@ -56,20 +57,13 @@ func handlerName(h cache.ResourceEventHandler) string {
 
 func (p *Processor) newRegistration(h cache.ResourceEventHandler, opts cache.HandlerOptions) *Registration {
 	r := &Registration{
-		p: p, handler: h, logger: klog.Background(),
+		p: p, handler: h, logger: ptr.Deref(opts.Logger, klog.Background()),
 		tracker: synctrack.NewSingleFileTracker(p.opts.Name + eventHandler + handlerName(h)),
 		stop:    make(chan struct{}), finished: make(chan struct{}),
 		pending: buffer.NewTypedRingGrowing[note](buffer.RingGrowingOptions{InitialSize: listenerBuffer}),
 	}
 	r.changed = sync.NewCond(&r.mu)
-	if opts.Logger != nil {
-		r.logger = *opts.Logger
-	}
-	period := p.opts.Resync
-	if opts.ResyncPeriod != nil {
-		period = *opts.ResyncPeriod
-	}
-	p.setResyncLocked(r, r.logger, period)
+	p.setResyncLocked(r, ptr.Deref(opts.ResyncPeriod, p.opts.Resync))
 	return r
 }
 

@@ -95,18 +95,17 @@ func (s *sharedIndexInformer) pipeline(ctx context.Context) {
 	observer := &observer{
 		Stats: NewStats(clock.RealClock{}), report: func(err error) { s.report(ctx, err) }, logger: log, feed: s.indexer.feed,
 	}
-	from := s.from(log)
 	var p *Pipeline
-	p = NewPipeline(reflector.Options{
-		Identity: s.identity, Logger: log, Observer: observer, Source: from.source, Guards: from.guards, Reason: reason,
-	}, Options{
-		Name: o.id, Collection: coll, Flush: o.db.Flush, Processor: s.processor, Replaced: s.indexer.decoder.reset,
-		Observer: observer.Stats, Unversioned: from.unversioned,
+	r := reflector.Options{Identity: s.identity, Logger: log, Observer: observer, Reason: reason}
+	l := Options{
+		Name: o.id, Collection: coll, Flush: o.db.Flush, Processor: s.processor, Replaced: s.indexer.decoder.reset, Observer: observer.Stats,
 		Around: func(b deltafifo.Batch, apply func() error) error {
 			defer func() { s.indexer.feed.stored(coll.State().RV) }()
 			return s.indexer.feed.process(len(b.Deltas), p.Queue.Len, apply)
 		},
-	})
+	}
+	s.readFrom(&r, &l)
+	p = NewPipeline(r, l)
 	observer.queue = p.Queue
 	s.indexer.feed.stored(state.RV)
 	defer o.metrics.add(&metered{s.indexer, observer.Stats, p.Queue})()
@@ -115,37 +114,29 @@ func (s *sharedIndexInformer) pipeline(ctx context.Context) {
 	}
 }
 
-// from is what a pipeline reads from.
-type from struct {
-	source      reflector.Source
-	guards      []reflector.Guard
-	unversioned func() bool // nil for never, see Options
-}
-
-// from returns what the informer reads from: the server itself if what it sends can be stored as it
+// readFrom sets what a pipeline reads from: the server itself if what it sends can be stored as it
 // comes, else the program's ListerWatcher, whose objects are encoded.
-func (s *sharedIndexInformer) from(log *slog.Logger) from {
+func (s *sharedIndexInformer) readFrom(r *reflector.Options, l *Options) {
 	o, coll := &s.indexer.opts, s.indexer.coll
 	packed := packed(o.codec)
 	// A mirror needs decoded objects, and the program's client decodes them once.
 	if o.direct != nil && packed && s.transform == nil && !o.watchList && coll.decode == nil {
-		log.Info("objects are stored as protobuf, as the server sends them")
+		r.Logger.Info("objects are stored as protobuf, as the server sends them")
 		direct := o.direct(o.drop)
-		return from{source: direct, guards: []reflector.Guard{reflector.Canary(coll, direct, log)}}
+		r.Source, r.Guards = direct, []reflector.Guard{reflector.Canary(coll, direct, r.Logger)}
+		return
 	}
 	if packed {
-		log.Info("objects are stored as protobuf")
+		r.Logger.Info("objects are stored as protobuf")
 	}
 	lw := reflector.NewListWatch(s.lw, reflector.ListWatchOptions{Encode: s.encode, WatchList: o.watchList})
-	return from{
-		source: lw, guards: []reflector.Guard{lw.SameType(coll), reflector.Canary(coll, lw, log)},
-		unversioned: func() bool {
-			if !lw.Unversioned() {
-				return false
-			}
+	r.Source, r.Guards = lw, []reflector.Guard{lw.SameType(coll), reflector.Canary(coll, lw, r.Logger)}
+	l.Unversioned = func() bool {
+		unversioned := lw.Unversioned()
+		if unversioned {
 			s.indexer.decoder.unversioned()
-			return true
-		},
+		}
+		return unversioned
 	}
 }
 
