@@ -355,8 +355,8 @@ func (n newest) after(changes []store.Change) newest {
 // newer, since it came later.
 func (n *newest) put(key, rv string) {
 	at := slices.IndexFunc(*n, func(v ranked) bool {
-		cmp, ok := object.CompareRV(rv, v.rv)
-		return !ok || cmp > 0
+		order, ok := object.CompareRV(rv, v.rv)
+		return !ok || order > 0
 	})
 	switch {
 	case at >= 0:
