@@ -289,6 +289,10 @@ func (x *Indexer) List() []any {
 	decode := x.decoder.scanning()
 	list := make([]any, 0, x.coll.State().Count)
 	for o, err := range scan(x.view, store.View.Objects, (*object.Object).Key) {
+		if err != nil && !errors.As(err, new(*store.CorruptionError)) {
+			x.failed(err)
+			return nil // and not a part of them
+		}
 		var item any
 		if err == nil {
 			item, err = decode(o)

@@ -338,6 +338,45 @@ func TestLongList(t *testing.T) {
 	})
 }
 
+// failingViews is a store that closes for readers after some views.
+type failingViews struct {
+	store.DB
+	views int
+}
+
+func (db *failingViews) Open(info store.Info, indexes ...store.Index) (store.Collection, error) {
+	c, err := db.DB.Open(info, indexes...)
+	return failingCollection{c, db}, err
+}
+
+type failingCollection struct {
+	store.Collection
+	of *failingViews
+}
+
+func (c failingCollection) View() (store.View, error) {
+	if c.of.views--; c.of.views < 0 {
+		return nil, store.ErrClosed
+	}
+	return c.Collection.View()
+}
+
+// TestListThatCannotEnd: a list that can't be finished has no objects, not a part of them.
+func TestListThatCannotEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db, err := bolt.Open(filepath.Join(t.TempDir(), "db"), bolt.Options{})
+		require.NoError(t, err)
+		codec := slowCodec{Codec: informer.NewCodec(&corev1.Pod{}, core()), takes: bolt.DefaultViewLimit / 3}
+		x := informer.NewIndexer(&corev1.Pod{}, nil, informer.WithStore(&failingViews{db, 1}, "pods"), informer.WithCodec(codec), informer.WithDecoded(1))
+		for i := range 20 {
+			require.NoError(t, x.Add(pod("x", fmt.Sprintf("p-%02d", i), "n1", i+1)))
+		}
+		require.Nil(t, x.List())
+		require.EqualValues(t, 1, x.ReadErrors())
+		require.NoError(t, db.Close())
+	})
+}
+
 func TestReadErrors(t *testing.T) {
 	db := memory.New()
 	var told int
