@@ -16,8 +16,10 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -103,11 +105,31 @@ func newFleet(t *testing.T, random *rand.Rand, o fleetOptions) *fleet {
 		})
 		f.hubs = append(f.hubs, &hub{site: s})
 	}
+	for _, h := range f.hubs {
+		h.awaitAuthentication(f.tokens)
+	}
 	for i := range o.spokes {
 		f.spokes = append(f.spokes, f.newSpoke(i, f.tokens[i], o.limited[i]))
 	}
 	f.awaitInStep("at the start")
 	return f
+}
+
+// awaitAuthentication waits until a new hub knows who its clients are: until then it refuses their tokens,
+// and an agent that has cached nothing ends when its token is refused.
+func (h *hub) awaitAuthentication(tokens []string) {
+	h.t.Helper()
+	for _, token := range tokens {
+		config := rest.AnonymousClientConfig(restConfig(h.t, h.cached))
+		config.BearerToken = token
+		client, err := kubernetes.NewForConfig(config)
+		require.NoError(h.t, err)
+		err = wait.PollUntilContextTimeout(h.t.Context(), pollEvery, patience, true, func(ctx context.Context) (bool, error) {
+			_, err := client.CoreV1().ConfigMaps("fleet").Get(ctx, "none", metav1.GetOptions{})
+			return apierrors.IsNotFound(err) || apierrors.IsForbidden(err), nil
+		})
+		require.NoError(h.t, err)
+	}
 }
 
 // resourcesNamed returns resources to be cached.

@@ -90,12 +90,14 @@ func newSiteOf(t *testing.T, on *plane, resources []*resource, change ...func(*s
 	}
 	s.configure()
 	t.Cleanup(func() {
-		if s.agent != nil {
-			s.stop()
-		}
 		if t.Failed() {
 			log, _ := os.ReadFile(filepath.Join(dir, "log"))
 			t.Logf("the log of the agent:\n%s", log)
+		}
+	})
+	t.Cleanup(func() {
+		if s.agent != nil {
+			s.stop()
 		}
 	})
 	s.start()
