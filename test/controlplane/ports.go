@@ -24,6 +24,16 @@ type port struct {
 	lock   io.Closer
 }
 
+// ReserveAddress returns an address on loopback that is free, and that no other caller and no control
+// plane on this machine gets until it is released, also while no process listens on it.
+func ReserveAddress() (address string, release func(), err error) {
+	p, err := reservePort(0)
+	if err != nil {
+		return "", nil, err
+	}
+	return p.address(), p.release, nil
+}
+
 // reservePort reserves a number that is free now, or a given one. The reservation is the lock of a
 // file and holds until it is released, with or without a listener.
 func reservePort(number int) (port, error) {

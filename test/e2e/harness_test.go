@@ -5,14 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -314,38 +310,13 @@ func poll(t *testing.T, what string, missing *string, ok wait.ConditionWithConte
 	t.Fatalf("wait until %s: %v", what, err)
 }
 
-// ports are the ports that this process's tests already use.
-var ports struct {
-	sync.Mutex
-	taken map[int]bool
-}
-
-// freeAddress returns a loopback address on which no process listens. Its port is below the
-// ephemeral range, so that no outgoing connection takes it, and outside of the control planes'
-// ports.
+// freeAddress returns an address on loopback that no other test has until this one ends.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	ports.Lock()
-	defer ports.Unlock()
-	if ports.taken == nil {
-		ports.taken = make(map[int]bool)
-	}
-	for range 1000 {
-		port := 11000 + rand.IntN(8000)
-		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-		if ports.taken[port] {
-			continue
-		}
-		l, err := net.Listen("tcp", address)
-		if err != nil {
-			continue
-		}
-		require.NoError(t, l.Close())
-		ports.taken[port] = true
-		return address
-	}
-	t.Fatal("no free port")
-	return ""
+	address, release, err := controlplane.ReserveAddress()
+	require.NoError(t, err)
+	t.Cleanup(release)
+	return address
 }
 
 // kubeconfig returns the path of a user's kubeconfig.

@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -275,23 +274,11 @@ func restConfig(t *testing.T, kubeconfig string) *rest.Config {
 	return config
 }
 
-// taken are the ports that freeAddress has returned.
-var taken sync.Map
-
-// freeAddress returns an address on loopback that was free a moment ago, below those that the system
-// gives to outgoing connections.
+// freeAddress returns an address on loopback that no other test has until this one ends.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	for port := 20000 + os.Getpid()%5000; port < 32000; port++ {
-		if _, is := taken.LoadOrStore(port, true); is {
-			continue
-		}
-		address := fmt.Sprintf("127.0.0.1:%d", port)
-		if l, err := net.Listen("tcp", address); err == nil {
-			require.NoError(t, l.Close())
-			return address
-		}
-	}
-	t.Fatal("no port is free")
-	return ""
+	address, release, err := controlplane.ReserveAddress()
+	require.NoError(t, err)
+	t.Cleanup(release)
+	return address
 }
