@@ -48,8 +48,8 @@ func NewCodec(example runtime.Object, scheme *runtime.Scheme) Codec {
 func newTypedCodec(example runtime.Object, scheme *runtime.Scheme) *typedCodec {
 	c := &typedCodec{typ: reflect.TypeOf(example).Elem(), gvk: kindOf(example, scheme)}
 	c.pointer = reflect.PointerTo(c.typ)
-	c.json = func(obj runtime.Object) ([]byte, error) { return encodeJSON(obj, c.gvk) }
-	c.apiVersion, c.kind = c.gvk.ToAPIVersionAndKind()
+	apiVersion, kind := c.gvk.ToAPIVersionAndKind()
+	c.json = &object.GoType{APIVersion: apiVersion, Kind: kind, Encode: func(obj runtime.Object) ([]byte, error) { return encodeJSON(obj, c.gvk) }}
 	_, metadata := example.(*metav1.PartialObjectMetadata)
 	c.bare = !metadata && !c.gvk.Empty() && example.GetObjectKind().GroupVersionKind().Empty()
 	return c
@@ -99,9 +99,7 @@ type typedCodec struct {
 	gvk     schema.GroupVersionKind
 	bare    bool // objects are handed out without apiVersion and kind
 
-	apiVersion, kind string // the strings of gvk
-
-	json func(runtime.Object) ([]byte, error) // for objects that are encoded when their bytes are needed
+	json *object.GoType // of gvk, for objects that are encoded when their bytes are needed
 
 	envelope *object.Envelope // of gvk; nil for JSON
 	encoding string
@@ -146,7 +144,7 @@ func newProtobufCodec(example runtime.Object, scheme *runtime.Scheme) (*typedCod
 		return nil, err
 	}
 	c := newTypedCodec(example, scheme)
-	envelope := object.NewEnvelope(c.apiVersion, c.kind)
+	envelope := object.NewEnvelope(c.gvk.ToAPIVersionAndKind())
 	c.envelope = &envelope
 	// A type may have its metadata elsewhere, so the codec tries one object.
 	try := reflect.New(c.typ).Interface().(runtime.Object)

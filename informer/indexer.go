@@ -40,11 +40,13 @@ type Indexer struct {
 	raw     bool // readers get the stored form
 	shares  bool // the store, or the mirror of it, holds the Go values that readers get, see encode
 
-	fed     atomic.Bool            // an informer runs or has run: its checkpoint is used, not rv
-	writing sync.Mutex             // held by writes of callers, so that rv is the newest write's
-	one     [1]store.Change        // the change that is being written, with writing locked
-	rv      atomic.Pointer[string] // of a caller's newest write; nil for none
-	feed    *feed                  // nil for none
+	fed  atomic.Bool // an informer runs or has run: its checkpoint is used, not rv
+	feed *feed       // nil for none
+
+	writing sync.Mutex      // held by writes of callers
+	one     [1]store.Change // the change that is being written, with writing locked
+	rv      string          // of the newest write, if there was one; with writing locked
+	written bool            // there was one; with writing locked
 
 	opening  sync.Mutex // held while the collection is opened, for the first time or again
 	mu       sync.RWMutex

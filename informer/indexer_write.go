@@ -46,16 +46,16 @@ func (x *Indexer) apply(change store.Change, obj any) error {
 	if err != nil {
 		return err
 	}
-	x.written()
+	x.forget()
 	if o, err := meta.Accessor(obj); err == nil {
 		x.reachedLocked(o.GetResourceVersion())
 	}
 	return nil
 }
 
-// written empties the cache of decoded objects after a caller's write, which may store another
+// forget empties the cache of decoded objects after a caller's write, which may store another
 // object under the same UID and resourceVersion. A store that shares its objects needs no cache.
-func (x *Indexer) written() {
+func (x *Indexer) forget() {
 	if !x.shares {
 		x.decoder.reset()
 	}
@@ -95,7 +95,7 @@ func (x *Indexer) Replace(list []any, rv string) error {
 	if err := x.replace(changes, stays, rv); err != nil {
 		return err
 	}
-	x.written()
+	x.forget()
 	x.reachedLocked(rv)
 	return nil
 }
@@ -148,8 +148,13 @@ func (x *Indexer) Resync() error { return nil }
 // any, and once an informer has run, it returns the one at which the stored objects are complete;
 // empty if there was no complete list.
 func (x *Indexer) LastStoreSyncResourceVersion() string {
-	if rv := x.rv.Load(); rv != nil && !x.fed.Load() {
-		return *rv
+	if !x.fed.Load() {
+		x.writing.Lock()
+		rv, written := x.rv, x.written
+		x.writing.Unlock()
+		if written {
+			return rv
+		}
 	}
 	if err := x.open(); err != nil {
 		x.failed(err)
@@ -168,7 +173,7 @@ func (x *Indexer) Bookmark(rv string) {
 
 // reachedLocked records the resourceVersion of a caller's write, with writing locked.
 func (x *Indexer) reachedLocked(rv string) {
-	x.rv.Store(&rv)
+	x.rv, x.written = rv, true
 	if !x.fed.Load() {
 		x.feed.stored(rv)
 	}

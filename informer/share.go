@@ -57,15 +57,18 @@ func share(codec Codec, obj runtime.Object) (*object.Object, error) {
 	if !ok || !sized || c.envelope != nil || reflect.TypeOf(obj) != c.pointer {
 		return encodeBeside(codec, obj)
 	}
-	apiVersion, kind := c.apiVersion, c.kind
+	typ := c.json
 	if gvk := obj.GetObjectKind().GroupVersionKind(); !gvk.Empty() {
-		apiVersion, kind = gvk.ToAPIVersionAndKind()
+		if gvk != c.gvk {
+			apiVersion, kind := gvk.ToAPIVersionAndKind()
+			typ = &object.GoType{APIVersion: apiVersion, Kind: kind, Encode: typ.Encode}
+		}
 		if c.bare {
 			v = obj.DeepCopyObject().(object.Go)
 			v.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 		}
 	}
-	return object.FromGo(v, apiVersion, kind, c.json)
+	return object.FromGo(v, typ)
 }
 
 // encodeBeside returns obj encoded by codec, in its encoded and in its Go form.

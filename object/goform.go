@@ -2,11 +2,10 @@ package object
 
 import (
 	"encoding/json"
-	"sync"
+	"sync/atomic"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // Go is an object in its Go form. Size returns its length as protobuf, as for the API's own types.
@@ -16,30 +15,31 @@ type Go interface {
 	Size() int
 }
 
+// GoType is how objects of a Go type are encoded that were made by [FromGo]. They share it: it must
+// not be changed.
+type GoType struct {
+	APIVersion, Kind string
+
+	// Encode makes an object's JSON. It may be called more than once for an object.
+	Encode func(runtime.Object) ([]byte, error)
+}
+
 // goForm is the Go form of an object.
 type goForm struct {
 	value runtime.Object
 
 	// The fields below are for an object without bytes, which is encoded when Raw is first called.
-	encode func(runtime.Object) ([]byte, error)
-	once   sync.Once
-	raw    []byte
+	typ *GoType
+	raw atomic.Pointer[[]byte]
 }
 
-// FromGo returns an object with v as its Go form; v must not be changed afterwards. encode makes
-// the object's JSON of v, once, when it is first needed. Errors wrap [ErrInvalid] or
-// [ErrNoMetadata].
-func FromGo(v Go, apiVersion, kind string, encode func(runtime.Object) ([]byte, error)) (*Object, error) {
+// FromGo returns an object with v as its Go form; v must not be changed afterwards. Its JSON is made
+// when it is first needed. Errors wrap [ErrInvalid] or [ErrNoMetadata].
+func FromGo(v Go, typ *GoType) (*Object, error) {
 	both := &struct {
 		Object
 		goForm
-	}{
-		Object{
-			apiVersion: apiVersion, kind: kind, namespace: v.GetNamespace(), name: v.GetName(),
-			uid: string(v.GetUID()), rv: v.GetResourceVersion(), labels: v.GetLabels(),
-		},
-		goForm{value: v, encode: encode},
-	}
+	}{goForm: goForm{value: v, typ: typ}}
 	o := &both.Object
 	o.form = &both.goForm
 	if err := o.check(); err != nil {
@@ -50,9 +50,11 @@ func FromGo(v Go, apiVersion, kind string, encode func(runtime.Object) ([]byte, 
 
 // WithGo returns a copy of o with v as its Go form; v must not be changed afterwards.
 func (o *Object) WithGo(v runtime.Object) *Object {
-	with := *o
-	with.raw, with.form = o.Raw(), &goForm{value: v}
-	return &with
+	known := o.parsed
+	if o.lazy() != nil {
+		known = &parsed{o.APIVersion(), o.Kind(), o.GetNamespace(), o.GetName(), string(o.GetUID()), o.GetResourceVersion(), o.Labels()}
+	}
+	return &Object{raw: o.Raw(), parsed: known, form: &goForm{value: v}}
 }
 
 // Go returns the object's Go form, which the caller must not change; nil if it has none.
@@ -70,29 +72,34 @@ func (o *Object) Encoded() bool { return o.lazy() == nil }
 // lazy returns the Go form from which the bytes are made when needed; nil for an object that was
 // made from bytes.
 func (o *Object) lazy() *goForm {
-	if o.form == nil || o.form.encode == nil {
+	if o.form == nil || o.form.typ == nil {
 		return nil
 	}
 	return o.form
 }
 
-// bytes encodes the Go form on the first call, and returns the result.
+// object returns the Go form of an object that was made by [FromGo].
+func (f *goForm) object() Go { return f.value.(Go) }
+
+// bytes encodes the Go form, unless that was done before, and returns the result.
 func (f *goForm) bytes(o *Object) []byte {
-	f.once.Do(func() {
-		var err error
-		if f.raw, err = f.encode(f.value); err != nil {
-			f.raw, _ = json.Marshal(o.metadata()) // these strings always encode
-		}
-	})
-	return f.raw
+	if raw := f.raw.Load(); raw != nil {
+		return *raw
+	}
+	raw, err := f.typ.Encode(f.value)
+	if err != nil {
+		raw, _ = json.Marshal(o.metadata()) // these strings always encode
+	}
+	f.raw.CompareAndSwap(nil, &raw) // of two calls at a time one is used
+	return *f.raw.Load()
 }
 
 // metadata returns the part of an object that is known without its bytes.
 func (o *Object) metadata() metav1.PartialObjectMetadata {
 	return metav1.PartialObjectMetadata{
-		TypeMeta: metav1.TypeMeta{APIVersion: o.apiVersion, Kind: o.kind},
+		TypeMeta: metav1.TypeMeta{APIVersion: o.APIVersion(), Kind: o.Kind()},
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: o.namespace, Name: o.name, UID: types.UID(o.uid), ResourceVersion: o.rv, Labels: o.labels,
+			Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(), ResourceVersion: o.GetResourceVersion(), Labels: o.Labels(),
 		},
 	}
 }

@@ -23,7 +23,13 @@ import (
 // [metav1.ObjectMetaAccessor], so client-go's key and index functions work on
 // it; those decode the whole metadata, so on hot paths use the getters here.
 type Object struct {
-	raw        []byte
+	raw    []byte
+	parsed *parsed // nil if the object was made by [FromGo], whose metadata is that of its Go form
+	form   *goForm // nil for none
+}
+
+// parsed is the metadata that is read when an object is made from its bytes.
+type parsed struct {
 	apiVersion string
 	kind       string
 	namespace  string
@@ -31,7 +37,16 @@ type Object struct {
 	uid        string
 	rv         string
 	labels     map[string]string
-	form       *goForm // nil for none
+}
+
+// newObject returns an object with raw and no metadata yet.
+func newObject(raw []byte) *Object {
+	both := &struct {
+		Object
+		parsed
+	}{Object: Object{raw: raw}}
+	both.Object.parsed = &both.parsed
+	return &both.Object
 }
 
 var (
@@ -91,10 +106,11 @@ func parse(raw []byte) (*Object, error) {
 
 // check returns an error if the object can't be stored.
 func (o *Object) check() error {
-	if o.name == "" {
+	namespace, name := o.GetNamespace(), o.GetName()
+	if name == "" {
 		return ErrNoMetadata
 	}
-	if n := len(o.namespace) + 1 + len(o.name); n > MaxKeyBytes && len(o.Key()) > MaxKeyBytes {
+	if n := len(namespace) + 1 + len(name); n > MaxKeyBytes && len(o.Key()) > MaxKeyBytes {
 		return fmt.Errorf("%w: a key of %d bytes is over the limit of %d", ErrInvalid, len(o.Key()), MaxKeyBytes)
 	}
 	return nil
@@ -110,7 +126,7 @@ func ParseBookmark(raw []byte) (*Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.rv == "" {
+	if o.parsed.rv == "" {
 		return nil, fmt.Errorf("bookmark without a resourceVersion: %w", ErrNoMetadata)
 	}
 	return o, nil
@@ -126,15 +142,16 @@ func parseMeta(raw []byte) (*Object, error) {
 	if len(raw) == 0 || raw[0] != '{' {
 		return nil, ErrInvalid
 	}
-	o := &Object{raw: raw}
+	o := newObject(raw)
+	m := o.parsed
 	var meta gjson.Result
 	found := 0
 	gjson.Parse(text(raw)).ForEach(func(key, value gjson.Result) bool {
 		switch key.Str {
 		case "apiVersion":
-			o.apiVersion = strings.Clone(value.String())
+			m.apiVersion = strings.Clone(value.String())
 		case "kind":
-			o.kind = strings.Clone(value.String())
+			m.kind = strings.Clone(value.String())
 		case "metadata":
 			meta = value
 		default:
@@ -146,25 +163,33 @@ func parseMeta(raw []byte) (*Object, error) {
 	meta.ForEach(func(key, value gjson.Result) bool {
 		switch key.Str {
 		case "name":
-			o.name = strings.Clone(value.String())
+			m.name = strings.Clone(value.String())
 		case "namespace":
-			o.namespace = strings.Clone(value.String())
+			m.namespace = strings.Clone(value.String())
 		case "uid":
-			o.uid = strings.Clone(value.String())
+			m.uid = strings.Clone(value.String())
 		case "resourceVersion":
-			o.rv = strings.Clone(value.String())
+			m.rv = strings.Clone(value.String())
 		case "labels":
 			value.ForEach(func(k, v gjson.Result) bool {
-				if o.labels == nil {
-					o.labels = make(map[string]string)
+				if m.labels == nil {
+					m.labels = make(map[string]string)
 				}
-				o.labels[strings.Clone(k.String())] = strings.Clone(v.String())
+				m.labels[strings.Clone(k.String())] = strings.Clone(v.String())
 				return true
 			})
 		}
 		return true
 	})
 	return o, nil
+}
+
+// known returns what was parsed, which for the zero Object is nothing.
+func (o *Object) known() *parsed {
+	if o.parsed == nil {
+		return &parsed{}
+	}
+	return o.parsed
 }
 
 // Raw returns the object as it is stored: JSON, or protobuf if [Object.Protobuf]. The caller must
@@ -180,35 +205,70 @@ func (o *Object) Raw() []byte {
 // protobuf, without encoding the object.
 func (o *Object) Size() int {
 	if f := o.lazy(); f != nil {
-		return f.value.(Go).Size()
+		return f.object().Size()
 	}
 	return len(o.raw)
 }
 
 // Kind returns the object's kind, such as "Pod".
-func (o *Object) Kind() string { return o.kind }
+func (o *Object) Kind() string {
+	if f := o.lazy(); f != nil {
+		return f.typ.Kind
+	}
+	return o.known().kind
+}
 
 // APIVersion returns the object's group and version, such as "apps/v1".
-func (o *Object) APIVersion() string { return o.apiVersion }
+func (o *Object) APIVersion() string {
+	if f := o.lazy(); f != nil {
+		return f.typ.APIVersion
+	}
+	return o.known().apiVersion
+}
 
 // GetNamespace returns the namespace, empty for a cluster-scoped object.
-func (o *Object) GetNamespace() string { return o.namespace }
+func (o *Object) GetNamespace() string {
+	if f := o.lazy(); f != nil {
+		return f.object().GetNamespace()
+	}
+	return o.known().namespace
+}
 
 // GetName returns the name.
-func (o *Object) GetName() string { return o.name }
+func (o *Object) GetName() string {
+	if f := o.lazy(); f != nil {
+		return f.object().GetName()
+	}
+	return o.known().name
+}
 
 // GetUID returns the UID. It differs between two objects that had the same name one after the
 // other.
-func (o *Object) GetUID() types.UID { return types.UID(o.uid) }
+func (o *Object) GetUID() types.UID {
+	if f := o.lazy(); f != nil {
+		return f.object().GetUID()
+	}
+	return types.UID(o.known().uid)
+}
 
 // GetResourceVersion returns the resourceVersion. See [CompareRV].
-func (o *Object) GetResourceVersion() string { return o.rv }
+func (o *Object) GetResourceVersion() string {
+	if f := o.lazy(); f != nil {
+		return f.object().GetResourceVersion()
+	}
+	return o.known().rv
+}
 
 // Labels returns the labels. The caller must not change the map.
-func (o *Object) Labels() map[string]string { return o.labels }
+func (o *Object) Labels() map[string]string {
+	if f := o.lazy(); f != nil {
+		return f.object().GetLabels()
+	}
+	return o.known().labels
+}
 
 // Key returns the object's key in a collection. See [Key].
-func (o *Object) Key() string { return Key(o.namespace, o.name) }
+func (o *Object) Key() string { return Key(o.GetNamespace(), o.GetName()) }
 
 // Key returns "namespace/name", or "name" if namespace is empty, as client-go's
 // MetaNamespaceKeyFunc does.
@@ -239,7 +299,7 @@ func (o *Object) Into(v any) error {
 		err = json.Unmarshal(o.Raw(), v)
 	}
 	if err != nil {
-		return fmt.Errorf("decode %s %s: %w", o.kind, o.Key(), err)
+		return fmt.Errorf("decode %s %s: %w", o.Kind(), o.Key(), err)
 	}
 	return nil
 }
@@ -261,15 +321,15 @@ func (o *Object) GetObjectMeta() metav1.Object {
 		// parsed so far still identify the object.
 		_ = json.Unmarshal([]byte(gjson.GetBytes(o.Raw(), "metadata").Raw), m)
 	}
-	m.Namespace, m.Name = o.namespace, o.name
-	m.UID, m.ResourceVersion = types.UID(o.uid), o.rv
+	m.Namespace, m.Name = o.GetNamespace(), o.GetName()
+	m.UID, m.ResourceVersion = o.GetUID(), o.GetResourceVersion()
 	return m
 }
 
 // GetObjectKind returns the object's group, version and kind, for [runtime.Object]. Setting it has
 // no effect on o.
 func (o *Object) GetObjectKind() schema.ObjectKind {
-	return &metav1.TypeMeta{APIVersion: o.apiVersion, Kind: o.kind}
+	return &metav1.TypeMeta{APIVersion: o.APIVersion(), Kind: o.Kind()}
 }
 
 // DeepCopyObject returns o itself: an Object never changes.

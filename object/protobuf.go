@@ -102,8 +102,8 @@ func DecodeProtobuf(raw []byte, apiVersion, kind string, m interface{ Unmarshal(
 	if err != nil {
 		return err
 	}
-	if o.apiVersion != apiVersion || o.kind != kind {
-		return fmt.Errorf("%w: it is a %q %q, not a %s %s", ErrInvalid, o.apiVersion, o.kind, apiVersion, kind)
+	if o.parsed.apiVersion != apiVersion || o.parsed.kind != kind {
+		return fmt.Errorf("%w: it is a %q %q, not a %s %s", ErrInvalid, o.parsed.apiVersion, o.parsed.kind, apiVersion, kind)
 	}
 	body, err := protobufBody(raw)
 	if err != nil {
@@ -144,15 +144,15 @@ func (e Envelope) New(size int) (raw, message []byte) {
 
 // parseProtobuf is [parseMeta] for protobuf.
 func parseProtobuf(raw []byte) (*Object, error) {
-	o := &Object{raw: raw}
+	o := newObject(raw)
 	err := eachField(raw[len(protobufPrefix):], func(n protowire.Number, value []byte) error {
 		switch n {
 		case unknownType:
-			return readStrings(value, typeAPIVersion, &o.apiVersion, typeKind, &o.kind)
+			return readStrings(value, typeAPIVersion, &o.parsed.apiVersion, typeKind, &o.parsed.kind)
 		case unknownRaw:
 			return eachField(value, func(n protowire.Number, value []byte) error {
 				if n == objectMeta {
-					return o.parseObjectMeta(value)
+					return o.parsed.readObjectMeta(value)
 				}
 				return nil
 			})
@@ -162,24 +162,24 @@ func parseProtobuf(raw []byte) (*Object, error) {
 	return o, err
 }
 
-func (o *Object) parseObjectMeta(b []byte) error {
+func (m *parsed) readObjectMeta(b []byte) error {
 	return eachField(b, func(n protowire.Number, value []byte) error {
 		switch n {
 		case metaName:
-			o.name = string(value)
+			m.name = string(value)
 		case metaNamespace:
-			o.namespace = string(value)
+			m.namespace = string(value)
 		case metaUID:
-			o.uid = string(value)
+			m.uid = string(value)
 		case metaRV:
-			o.rv = string(value)
+			m.rv = string(value)
 		case metaLabels:
-			if o.labels == nil {
-				o.labels = map[string]string{}
+			if m.labels == nil {
+				m.labels = map[string]string{}
 			}
 			var k, v string
 			err := readStrings(value, entryKey, &k, entryValue, &v)
-			o.labels[k] = v
+			m.labels[k] = v
 			return err
 		}
 		return nil

@@ -4,12 +4,12 @@ import "slices"
 
 // chunkSize is the number of values in a chunk. A larger one makes lists a little faster, and the
 // first change after a copy slower.
-const chunkSize = 128
+const chunkSize = 256
 
-// chunk is a part of a list. Only the list with the same owner may change it.
+// chunk is a part of a list. Only the list with the same owner may change its values.
 type chunk struct {
 	owner  *owner
-	values [chunkSize]any
+	values *[chunkSize]any
 }
 
 // owner identifies the list that may change a chunk in place, by its address. It is not empty,
@@ -20,7 +20,7 @@ type owner struct{ _ byte }
 // copy takes constant time. Afterwards the first change copies the list of chunks, and the first
 // change of a chunk copies that chunk.
 type list struct {
-	chunks []*chunk
+	chunks []chunk
 	count  int
 	owner  *owner
 	shared bool // a copy uses the same list of chunks
@@ -39,13 +39,13 @@ func (l *list) set(pos int32, v any) {
 	}
 	if int(pos) == l.count {
 		if l.count++; pos%chunkSize == 0 {
-			l.chunks = append(l.chunks, &chunk{owner: l.owner})
+			l.chunks = append(l.chunks, chunk{l.owner, new([chunkSize]any)})
 		}
 	}
-	c := l.chunks[pos/chunkSize]
+	c := &l.chunks[pos/chunkSize]
 	if c.owner != l.owner {
-		c = &chunk{owner: l.owner, values: c.values}
-		l.chunks[pos/chunkSize] = c
+		values := *c.values
+		*c = chunk{l.owner, &values}
 	}
 	c.values[pos%chunkSize] = v
 }
@@ -54,7 +54,7 @@ func (l *list) set(pos int32, v any) {
 func (l *list) pop() {
 	l.set(int32(l.count-1), nil)
 	if l.count--; l.count%chunkSize == 0 {
-		l.chunks[len(l.chunks)-1] = nil
+		l.chunks[len(l.chunks)-1] = chunk{}
 		l.chunks = l.chunks[:len(l.chunks)-1]
 	}
 }
