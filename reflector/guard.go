@@ -33,7 +33,7 @@ func (e *RelistError) Error() string { return string(e.Reason) + ": " + e.Err.Er
 // Unwrap returns the proof.
 func (e *RelistError) Unwrap() error { return e.Err }
 
-// newRelistError returns a [*RelistError]. Its proof is formatted as by fmt.Errorf.
+// newRelistError returns a [*RelistError], whose Err is made with fmt.Errorf.
 func newRelistError(reason store.Reason, format string, args ...any) error {
 	return &RelistError{Reason: reason, Err: fmt.Errorf(format, args...)}
 }

@@ -163,7 +163,8 @@ func (c *content) remove(pos int32) {
 	c.values.pop()
 }
 
-// behind notes that the trees have an older object at key, or none, with index values was.
+// behind notes that the object at key has changed and is to be brought up to date in the trees, where it
+// has the index values was.
 func (c *content) behind(key string, was [][]string) {
 	switch {
 	case c.stale:

@@ -65,7 +65,8 @@ func constraintOf(all labels.Requirements, label string) constraint {
 	return c
 }
 
-// allows reports whether a set of labels, of which only this one counts, meets the constraint.
+// allows reports whether an object with these labels meets the constraint, which looks only at its own
+// label.
 func (c constraint) allows(set labels.Set) bool {
 	return !slices.ContainsFunc(c.all, func(r labels.Requirement) bool { return !r.Matches(set) })
 }
@@ -88,8 +89,8 @@ func (c constraint) implies(want labels.Requirement) bool {
 	return false
 }
 
-// possible returns label sets of which those that meet the constraint are all that do, as far as this
-// label counts. ok is false if no requirement limits the label to given values.
+// possible returns sets of labels, one for each value that an object's label may have if it meets the
+// constraint, and maybe more. ok is false if no requirement limits the label to given values.
 func (c constraint) possible() (sets []labels.Set, ok bool) {
 	for _, r := range c.all {
 		switch r.Operator() {
