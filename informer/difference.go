@@ -60,17 +60,11 @@ func (l *Loop) difference(b deltafifo.Batch) (difference, error) {
 
 // reconcileKey adds the changes of one key's deltas to d.
 func (l *Loop) reconcileKey(now lookup, kd deltafifo.KeyDeltas, isList bool, d *difference) error {
-	old, at, err := header(now, kd.Key)
+	old, current, at, err := l.stored(now, kd.Key)
 	if err != nil {
 		return err
 	}
 	shown := at != absent // handlers have seen the object, even if its record is corrupt now
-	var current *value    // the state that handlers got last; nil if unknown
-	if at == readable && l.noted() {
-		if current, err = l.stored(now, kd.Key); err != nil {
-			return err
-		}
-	}
 	before := current
 	var change store.Change // without a key if no delta has an effect
 	var read *object.Object // the stored object, if it was read
@@ -186,14 +180,22 @@ func (l *Loop) value(o *object.Object) *value {
 	return &value{object: o, decode: l.opts.Processor.opts.Decoding()}
 }
 
-// stored returns the stored state of a key, which handlers got last; nil if its record is corrupt.
-func (l *Loop) stored(now lookup, key string) (*value, error) {
-	o, err := now.Get(key)
-	if err != nil {
-		if errors.As(err, new(*store.CorruptionError)) {
-			return nil, nil //nolint:nilnil // for a handler, corrupt is the same as unknown
-		}
-		return nil, err
+// stored returns the header of a key, and the stored state for the handlers and the recorder, which they
+// got last: nil if there is none, or if its record is corrupt, which to a handler is the same as unknown.
+func (l *Loop) stored(now lookup, key string) (store.Header, *value, presence, error) {
+	if !l.noted() {
+		h, at, err := header(now, key)
+		return h, nil, at, err
 	}
-	return l.value(o), nil
+	o, err := now.Get(key)
+	switch {
+	case err == nil:
+		return store.Header{UID: string(o.GetUID()), RV: o.GetResourceVersion()}, l.value(o), readable, nil
+	case errors.As(err, new(*store.CorruptionError)): // its header may be readable
+		h, at, err := header(now, key)
+		return h, nil, at, err
+	case errors.Is(err, store.ErrNotFound):
+		return store.Header{}, nil, absent, nil
+	}
+	return store.Header{}, nil, absent, err
 }
