@@ -33,8 +33,9 @@ func fieldPaths() []string {
 		case t.Kind() == reflect.Slice:
 			visit(t.Elem(), path+"[]")
 		case t.Kind() == reflect.Struct && t.PkgPath() == reflect.TypeFor[Store]().PkgPath() && t != reflect.TypeFor[ResourceName]():
-			for i, name := range fieldNames(t) {
-				visit(t.Field(i).Type, strings.TrimPrefix(path+"."+name, "."))
+			names, fields := fieldsOf(t)
+			for i, name := range names {
+				visit(fields[i].Type, strings.TrimPrefix(path+"."+name, "."))
 			}
 		}
 	}
@@ -69,7 +70,7 @@ func TestDefaultPaths(t *testing.T) {
 		{name: "nowhere"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			c := &AgentConfiguration{APIVersion: APIVersion, Kind: Kind, Store: Store{Path: test.store}}
+			c := &AgentConfiguration{TypeMeta: TypeMeta{APIVersion, Kind}, Store: Store{Path: test.store}}
 			c.setDefaults(surroundings{getenv: func(name string) string { return test.env[name] }, root: test.root})
 			if c.Store.Path != test.path || c.LocalAPI.Socket != test.socket {
 				t.Errorf("got  %q %q\nwant %q %q", c.Store.Path, c.LocalAPI.Socket, test.path, test.socket)

@@ -34,7 +34,7 @@ const (
 // Default returns the configuration of an agent without a file. Its paths depend on the environment
 // and on the user, see [AgentConfiguration.SetDefaults].
 func Default() *AgentConfiguration {
-	c := &AgentConfiguration{APIVersion: APIVersion, Kind: Kind}
+	c := &AgentConfiguration{TypeMeta: TypeMeta{APIVersion, Kind}}
 	c.SetDefaults()
 	return c
 }

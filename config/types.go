@@ -21,10 +21,7 @@ const SecretsConsent = "I understand that Secrets will be stored unencrypted on 
 // AgentConfiguration is the configuration of one agent. The zero value of an optional field means
 // its default; see [AgentConfiguration.SetDefaults]. example.yaml explains each field.
 type AgentConfiguration struct {
-	// APIVersion is "snapcache.dev/v1alpha1".
-	APIVersion string `json:"apiVersion"`
-	// Kind is "AgentConfiguration".
-	Kind string `json:"kind"`
+	TypeMeta
 
 	// Kubeconfig is the kubeconfig file; empty for kubectl's places.
 	Kubeconfig string `json:"kubeconfig,omitempty"`
@@ -57,6 +54,14 @@ type AgentConfiguration struct {
 	// Resources are the resources to cache, each once. One of them takes the place of the profile's
 	// entry for it. Without resources and profile, they are [DefaultResources].
 	Resources []Resource `json:"resources,omitempty"`
+}
+
+// TypeMeta is what kind of file it is, as in Kubernetes.
+type TypeMeta struct {
+	// APIVersion is "snapcache.dev/v1alpha1".
+	APIVersion string `json:"apiVersion"`
+	// Kind is "AgentConfiguration".
+	Kind string `json:"kind"`
 }
 
 // Relist configures the guard against lists that are not complete.

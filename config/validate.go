@@ -80,7 +80,7 @@ func (c *AgentConfiguration) problems() problems {
 
 // wrongKind returns what is wrong with the type of a file, and the field that has it; "" for
 // nothing.
-func (c *AgentConfiguration) wrongKind() (fault, field string) {
+func (c TypeMeta) wrongKind() (fault, field string) {
 	found := "neither apiVersion nor kind"
 	switch {
 	case c.APIVersion == APIVersion && c.Kind == Kind:

@@ -82,7 +82,7 @@ func (d *document) walk(n *yamlnode.Node, v reflect.Value, path string) {
 }
 
 func (d *document) mapping(n *yamlnode.Node, v reflect.Value, path string) {
-	names := fieldNames(v.Type())
+	names, fields := fieldsOf(v.Type())
 	if n.Kind != yamlnode.MappingNode {
 		d.add(0, path, "fields expected (%s), found %s", strings.Join(names, ", "), describe(n))
 		return
@@ -99,7 +99,7 @@ func (d *document) mapping(n *yamlnode.Node, v reflect.Value, path string) {
 			d.add(key.Line, field, "given twice, first on line %d", line)
 		} else if index >= 0 {
 			d.lines[field] = key.Line
-			d.walk(n.Content[i+1], v.Field(index), field)
+			d.walk(n.Content[i+1], v.FieldByIndex(fields[index].Index), field)
 		} else if meant := nearest(key.Value, names); meant != "" {
 			d.add(key.Line, field, "unknown field: did you mean %s?", meant)
 			d.bad = append(d.bad, childPath(path, meant)) // it gets no second error for being missing
@@ -194,13 +194,15 @@ func childPath(path, name string) string {
 	return strings.TrimPrefix(path+"."+name, ".")
 }
 
-// fieldNames returns the names of a type's fields in the file, in the order of the type.
-func fieldNames(t reflect.Type) []string {
-	names := make([]string, t.NumField())
-	for i := range names {
-		names[i], _, _ = strings.Cut(t.Field(i).Tag.Get("json"), ",")
+// fieldsOf returns a type's fields and their names in the file, in the order of the type.
+func fieldsOf(t reflect.Type) (names []string, fields []reflect.StructField) {
+	for _, f := range reflect.VisibleFields(t) {
+		if !f.Anonymous {
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			names, fields = append(names, name), append(fields, f)
+		}
 	}
-	return names
+	return names, fields
 }
 
 // nearest returns the name that was probably meant: in another case, or a typing error away.
