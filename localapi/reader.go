@@ -419,8 +419,11 @@ func (r *reader) describe(info store.Info) (Collection, error) {
 
 func identity(info store.Info) Collection {
 	return Collection{
-		ID: info.ID, Group: info.Group, Version: info.Version, Resource: info.Resource, Kind: info.Kind,
-		Namespace: info.Namespace, LabelSelector: info.LabelSelector, FieldSelector: info.FieldSelector,
+		ID: info.ID,
+		Scope: Scope{
+			Group: info.Group, Version: info.Version, Resource: info.Resource, Kind: info.Kind,
+			Namespace: info.Namespace, LabelSelector: info.LabelSelector, FieldSelector: info.FieldSelector,
+		},
 		Phase: phaseStored, Indexes: []string{store.NamespaceIndex},
 	}
 }

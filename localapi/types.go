@@ -158,21 +158,11 @@ type StoreStatus struct {
 	ReadProblem string `json:"readProblem,omitempty"`
 }
 
-// Collection describes one cached collection.
+// Collection describes one cached collection. The embedded groups have no name in JSON: their fields
+// are beside the others.
 type Collection struct {
-	ID       string `json:"id"`
-	Group    string `json:"group,omitempty"`
-	Version  string `json:"version,omitempty"` // empty until the server was asked
-	Resource string `json:"resource"`
-	Kind     string `json:"kind,omitempty"`
-
-	// Singular and ShortNames are the resource's other names, once the server has published them.
-	Singular   string   `json:"singular,omitempty"`
-	ShortNames []string `json:"shortNames,omitempty"`
-
-	Namespace     string `json:"namespace,omitempty"`
-	LabelSelector string `json:"labelSelector,omitempty"`
-	FieldSelector string `json:"fieldSelector,omitempty"`
+	ID string `json:"id"`
+	Scope
 
 	// Synced reports that a complete list is stored. If it is false, Objects is not the real number
 	// of objects.
@@ -180,12 +170,7 @@ type Collection struct {
 	Objects int64 `json:"objects"`
 	Bytes   int64 `json:"bytes"`
 
-	// ResourceVersion is the checkpoint.
-	ResourceVersion string `json:"resourceVersion,omitempty"`
-	Cluster         string `json:"cluster,omitempty"`
-
-	// HistorySince is the beginning of the history: changes after it are stored.
-	HistorySince store.Horizon `json:"historySince,omitzero"`
+	Checkpoint
 
 	// Phase is the current activity of the agent: starting, resuming, listing, watching or waiting;
 	// "stored" if the answer is from a file.
@@ -199,6 +184,65 @@ type Collection struct {
 	Proven     time.Time `json:"proven,omitzero"`
 	AgeSeconds float64   `json:"ageSeconds"`
 
+	Updates
+
+	// Indexes are the complete indexes, Building those being built.
+	Indexes  []string `json:"indexes"`
+	Building []string `json:"building,omitempty"`
+
+	// Problem is why the collection is not caught up, in one line. ProblemKind is its class:
+	// unreachable, untrusted, unauthorized, forbidden, gone, expired, ahead, throttled, server or
+	// other.
+	Problem     string `json:"problem,omitempty"`
+	ProblemKind string `json:"problemKind,omitempty"`
+
+	// CorruptRecords is how many records failed their check, as far as the running agent knows, and
+	// were not fetched again yet. They are not served.
+	CorruptRecords int64 `json:"corruptRecords,omitempty"`
+
+	// Verification is the result of the newest comparison with the server in this process; nil if
+	// there was none.
+	Verification *Verification `json:"verification,omitempty"`
+
+	// RefusedSeconds is how long the server has forbidden the collection, as seen by this agent. It
+	// is set only if the stored objects will be deleted for that reason.
+	RefusedSeconds float64 `json:"refusedSeconds,omitempty"`
+
+	// Purged is the newest deletion of that kind in this process; nil if there was none.
+	Purged *Purge `json:"purged,omitempty"`
+
+	// Corrupt reports that the stored collection can't be read at all, so that Synced and all
+	// counts are unknown. Problem has the reason.
+	Corrupt bool `json:"corrupt,omitempty"`
+}
+
+// Scope is what a collection caches: a resource, and the part of its objects.
+type Scope struct {
+	Group    string `json:"group,omitempty"`
+	Version  string `json:"version,omitempty"` // empty until the server was asked
+	Resource string `json:"resource"`
+	Kind     string `json:"kind,omitempty"`
+
+	// Singular and ShortNames are the resource's other names, once the server has published them.
+	Singular   string   `json:"singular,omitempty"`
+	ShortNames []string `json:"shortNames,omitempty"`
+
+	Namespace     string `json:"namespace,omitempty"`
+	LabelSelector string `json:"labelSelector,omitempty"`
+	FieldSelector string `json:"fieldSelector,omitempty"`
+}
+
+// Checkpoint is the point that the stored objects have reached.
+type Checkpoint struct {
+	ResourceVersion string `json:"resourceVersion,omitempty"`
+	Cluster         string `json:"cluster,omitempty"`
+
+	// HistorySince is the beginning of the history: changes after it are stored.
+	HistorySince store.Horizon `json:"historySince,omitzero"`
+}
+
+// Updates is how a collection is kept up to date: its lists and its watch.
+type Updates struct {
 	// Verdict is the decision made for the collection at the start, such as "resume at RV 5" or
 	// "list: initial".
 	Verdict string `json:"verdict,omitempty"`
@@ -231,35 +275,6 @@ type Collection struct {
 	// unknown.
 	ListRead      int64 `json:"listRead,omitempty"`
 	ListRemaining int64 `json:"listRemaining,omitempty"`
-
-	// Indexes are the complete indexes, Building those being built.
-	Indexes  []string `json:"indexes"`
-	Building []string `json:"building,omitempty"`
-
-	// Problem is why the collection is not caught up, in one line. ProblemKind is its class:
-	// unreachable, untrusted, unauthorized, forbidden, gone, expired, ahead, throttled, server or
-	// other.
-	Problem     string `json:"problem,omitempty"`
-	ProblemKind string `json:"problemKind,omitempty"`
-
-	// CorruptRecords is how many records failed their check, as far as the running agent knows, and
-	// were not fetched again yet. They are not served.
-	CorruptRecords int64 `json:"corruptRecords,omitempty"`
-
-	// Verification is the result of the newest comparison with the server in this process; nil if
-	// there was none.
-	Verification *Verification `json:"verification,omitempty"`
-
-	// RefusedSeconds is how long the server has forbidden the collection, as seen by this agent. It
-	// is set only if the stored objects will be deleted for that reason.
-	RefusedSeconds float64 `json:"refusedSeconds,omitempty"`
-
-	// Purged is the newest deletion of that kind in this process; nil if there was none.
-	Purged *Purge `json:"purged,omitempty"`
-
-	// Corrupt reports that the stored collection can't be read at all, so that Synced and all
-	// counts are unknown. Problem has the reason.
-	Corrupt bool `json:"corrupt,omitempty"`
 }
 
 // Purge is a deletion of all stored objects of a collection because the server forbids reading it.

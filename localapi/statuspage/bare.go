@@ -25,9 +25,11 @@ func bare(s *localapi.Status) *localapi.Status {
 		bareOne := localapi.Collection{
 			ID: c.ID, Synced: c.Synced, Objects: c.Objects, Bytes: c.Bytes,
 			Phase: c.Phase, CaughtUp: c.CaughtUp, Proven: c.Proven, AgeSeconds: c.AgeSeconds,
-			Untrusted: c.Untrusted, ListReason: c.ListReason, LastList: c.LastList,
-			Lists: c.Lists, Relists: c.Relists, Resumes: c.Resumes, Events: c.Events, EventsByMinute: c.EventsByMinute,
-			ListRead: c.ListRead, ListRemaining: c.ListRemaining,
+			Updates: localapi.Updates{
+				Untrusted: c.Untrusted, ListReason: c.ListReason, LastList: c.LastList,
+				Lists: c.Lists, Relists: c.Relists, Resumes: c.Resumes, Events: c.Events, EventsByMinute: c.EventsByMinute,
+				ListRead: c.ListRead, ListRemaining: c.ListRemaining,
+			},
 			Problem: masked(c.Problem), ProblemKind: c.ProblemKind,
 			CorruptRecords: c.CorruptRecords, Corrupt: c.Corrupt, RefusedSeconds: c.RefusedSeconds, Purged: c.Purged,
 		}

@@ -88,21 +88,21 @@ func TestBare(t *testing.T) {
 		return all
 	}
 	require.Equal(t, map[string]bool{
-		"field.Agent.Version":           true,
-		"field.Store.EncryptionKey":     true,
-		"field.Store.Quarantined":       true,
-		"field.Collections.ID":          true,
-		"field.Collections.Phase":       true,
-		"field.Collections.Untrusted":   true,
-		"field.Collections.ListReason":  true,
-		"field.Collections.ProblemKind": true,
-		"field.Relists":                 true,
+		"field.Agent.Version":                  true,
+		"field.Store.EncryptionKey":            true,
+		"field.Store.Quarantined":              true,
+		"field.Collections.ID":                 true,
+		"field.Collections.Phase":              true,
+		"field.Collections.Updates.Untrusted":  true,
+		"field.Collections.Updates.ListReason": true,
+		"field.Collections.ProblemKind":        true,
+		"field.Relists":                        true,
 	}, found(true))
 	whole := found(false)
 	for _, s := range []string{
 		"field.Agent.Server", "field.Store.Path", "field.Store.Problem", "field.Store.ReadProblem", "field.Store.Verdict", "field.Snapshots.Dir",
-		"field.Snapshots.Problem", "field.Collections.Problem", "field.Collections.LabelSelector", "field.Collections.FieldSelector",
-		"field.Collections.Verification.Problem", "field.Collections.ResourceVersion",
+		"field.Snapshots.Problem", "field.Collections.Problem", "field.Collections.Scope.LabelSelector", "field.Collections.Scope.FieldSelector",
+		"field.Collections.Verification.Problem", "field.Collections.Checkpoint.ResourceVersion",
 	} {
 		require.Contains(t, whole, s, "on the socket")
 	}
@@ -116,13 +116,15 @@ func TestPage(t *testing.T) {
 		Snapshots: &localapi.SnapshotStatus{Newest: now.Add(-3 * time.Hour), Bytes: 24 << 20, Made: 2, Failed: 1},
 		Collections: []localapi.Collection{
 			{
-				ID: "pods", Synced: true, CaughtUp: true, Phase: "watching", Objects: 20100, Bytes: 211 << 20, Events: 4321, Resumes: 3,
-				Lists: 3, Relists: map[string]int64{"initial": 1, "expired": 2}, ListReason: "expired", LastList: now.Add(-5 * time.Minute),
-				EventsByMinute: []int64{0, 10, 0, 5},
-				Verification:   &localapi.Verification{Time: now.Add(-49 * time.Hour)},
+				ID: "pods", Synced: true, CaughtUp: true, Phase: "watching", Objects: 20100, Bytes: 211 << 20,
+				Updates: localapi.Updates{
+					Lists: 3, Relists: map[string]int64{"initial": 1, "expired": 2}, ListReason: "expired", LastList: now.Add(-5 * time.Minute),
+					Events: 4321, Resumes: 3, EventsByMinute: []int64{0, 10, 0, 5},
+				},
+				Verification: &localapi.Verification{Time: now.Add(-49 * time.Hour)},
 			},
 			{ID: "nodes", Synced: true, Phase: "waiting", Objects: 3, AgeSeconds: 7200, Problem: "can't reach the server", ProblemKind: "unreachable"},
-			{ID: "secrets", Phase: "listing", ListRead: 1500, ListRemaining: 500},
+			{ID: "secrets", Phase: "listing", Updates: localapi.Updates{ListRead: 1500, ListRemaining: 500}},
 		},
 	})})
 	for _, want := range []string{

@@ -220,9 +220,12 @@ func goodStatus() *localapi.Status {
 	now := time.Now()
 	one := func(id string, objects, events int64) localapi.Collection {
 		return localapi.Collection{
-			ID: id, Synced: true, CaughtUp: true, Phase: "watching", Objects: objects, Bytes: objects * 10400, ResourceVersion: "48211733",
-			Lists: 1, Relists: map[string]int64{"initial": 1}, ListReason: "initial", LastList: now.Add(-61 * time.Hour),
-			Events: events * 900, Resumes: 17, EventsByMinute: hour(events),
+			ID: id, Synced: true, CaughtUp: true, Phase: "watching", Objects: objects, Bytes: objects * 10400,
+			Checkpoint: localapi.Checkpoint{ResourceVersion: "48211733"},
+			Updates: localapi.Updates{
+				Lists: 1, Relists: map[string]int64{"initial": 1}, ListReason: "initial", LastList: now.Add(-61 * time.Hour),
+				Events: events * 900, Resumes: 17, EventsByMinute: hour(events),
+			},
 			Verification: &localapi.Verification{Time: now.Add(-50 * time.Hour), Objects: objects},
 		}
 	}

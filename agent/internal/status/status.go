@@ -69,8 +69,11 @@ func (r *Reporter) Fill(s *localapi.Status) {
 			i = len(s.Collections)
 			entry := c.Configured()
 			s.Collections = append(s.Collections, localapi.Collection{
-				ID: c.ID, Group: entry.Resource.Group, Version: entry.Resource.Version, Resource: entry.Resource.Resource,
-				Namespace: c.Namespace, LabelSelector: entry.LabelSelector, FieldSelector: entry.FieldSelector,
+				ID: c.ID,
+				Scope: localapi.Scope{
+					Group: entry.Resource.Group, Version: entry.Resource.Version, Resource: entry.Resource.Resource,
+					Namespace: c.Namespace, LabelSelector: entry.LabelSelector, FieldSelector: entry.FieldSelector,
+				},
 				Indexes: []string{},
 			})
 		}
