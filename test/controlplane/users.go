@@ -29,8 +29,8 @@ const (
 	Admin = "admin"
 	// Reader may get, list and watch everything except secrets.
 	Reader = "reader"
-	// Nobody has a valid token and no rights but discovery.
-	Nobody = "nobody"
+
+	Nobody = "nobody" // has a valid token and no rights but discovery
 )
 
 // users are the known users with their groups.

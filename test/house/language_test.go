@@ -1,8 +1,6 @@
 package house_test
 
 import (
-	"bufio"
-	"flag"
 	"fmt"
 	"go/parser"
 	"go/token"
@@ -20,10 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const (
-	root       = "../.."
-	budgetFile = "testdata/language.txt"
-)
+const root = "../.."
 
 // habit is a turn of phrase that readers stumble over.
 type habit struct {
@@ -38,8 +33,13 @@ var habits = []habit{
 	{"anew", 0.2, matches(`anew|whoever|nobody|somebody`)}, // again, the caller, no one, a reader
 }
 
+// minIfs is the least number of "if" per 1,000 words of all comments, and of all pages: a text that has
+// few of them has other words for its conditions.
+const minIfs = 5
+
 var (
 	countIfs = matches(`if`)
+	tableRow = regexp.MustCompile(`(?m)^\|.*$`) // has facts, and not the conditions that sentences have
 
 	// A condition goes on with a clause, a question about a place does not always.
 	whereClause = regexp.MustCompile(`(?i)(?:([a-z]+)\s+)?\bwhere\s+(it|there|that|this|these|those|they|he|she|we|you|one|two|nothing|none|no|not|a|an|the|its|their|all|any|each|every|some|both|neither|either|only|more|many|most|few|something|anything|someone|what|is|are|was|has|had|needed|possible|known|allowed|given|asked|set)\b`)
@@ -63,69 +63,38 @@ func matches(words string) func(string) int {
 	return func(text string) int { return len(re.FindAllStringIndex(text, -1)) }
 }
 
-var lower = flag.Bool("lower", false, "lower the budgets in "+budgetFile+" to what the texts have now")
-
 // TestLanguage holds the comments of each package and each page of the documentation to the limits
-// of [habits], or, if a text is above a limit, to its budget in testdata/language.txt. A budget may
-// only go down; -lower does that. With -v the test prints the rates of every text.
+// of [habits], and all comments and all pages to [minIfs]. With -v it prints the rates of every text.
 func TestLanguage(t *testing.T) {
-	budgets := readBudgets(t)
 	texts := readTexts(t)
-	var rates, lowered strings.Builder
+	var rates strings.Builder
+	sentences := map[string]string{} // all comments, and all pages without their tables
 	for _, name := range slices.Sorted(maps.Keys(texts)) {
+		kind, text := "comments", texts[name]
+		if path.Ext(name) == ".md" {
+			kind, text = "pages", tableRow.ReplaceAllString(text, "")
+		}
+		sentences[kind] += text + "\n"
 		words := len(strings.Fields(texts[name]))
-		perThousand := func(n int) float64 { return float64(n) / float64(max(words, 1)) * 1000 }
-		fmt.Fprintf(&rates, "%-34s %6d words, per 1,000: if %4.1f", name, words, perThousand(countIfs(texts[name])))
-		var left string
+		fmt.Fprintf(&rates, "%-34s %6d words, per 1,000: if %4.1f", name, words, ifRate(text))
 		for _, h := range habits {
-			n, budget := h.count(texts[name]), budgets[name][h.name]
-			limit := int(math.Ceil(h.limit * float64(words) / 1000))
-			fmt.Fprintf(&rates, "  %s %4.1f", h.name, perThousand(n))
-			if allowed := max(limit, budget); n > allowed {
-				t.Errorf("%s: %d uses of %q, %d are allowed; see Language in CONTRIBUTING.md", name, n, h.name, allowed)
-			} else if n < budget {
-				fmt.Fprintf(&rates, " (of %d, run with -lower)", budget)
-			}
-			if n > limit && budget > limit {
-				left += fmt.Sprintf(" %s=%d", h.name, min(n, budget))
+			n, limit := h.count(texts[name]), int(math.Ceil(h.limit*float64(words)/1000))
+			fmt.Fprintf(&rates, "  %s %4.1f", h.name, float64(n)/float64(max(words, 1))*1000)
+			if n > limit {
+				t.Errorf("%s: %d uses of %q, %d are allowed; see Language in CONTRIBUTING.md", name, n, h.name, limit)
 			}
 		}
 		rates.WriteByte('\n')
-		if left != "" {
-			lowered.WriteString(name + left + "\n")
-		}
 	}
 	t.Logf("rates:\n%s", &rates)
-	if *lower {
-		require.NoError(t, os.WriteFile(budgetFile, []byte(lowered.String()), 0o644))
+	for kind, text := range sentences {
+		require.GreaterOrEqual(t, ifRate(text), float64(minIfs), "%q in 1,000 words of all %s; see Language in CONTRIBUTING.md", "if", kind)
 	}
 }
 
-// readBudgets reads lines such as "informer where=12 say=30" and returns the counts by text and habit.
-func readBudgets(t *testing.T) map[string]map[string]int {
-	f, err := os.Open(budgetFile)
-	require.NoError(t, err)
-	defer f.Close()
-	budgets := map[string]map[string]int{}
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		fields := strings.Fields(lines.Text())
-		if len(fields) == 0 {
-			continue
-		}
-		counts := map[string]int{}
-		for _, field := range fields[1:] {
-			name, value, _ := strings.Cut(field, "=")
-			known := slices.ContainsFunc(habits, func(h habit) bool { return h.name == name })
-			var n int
-			_, err := fmt.Sscan(value, &n)
-			require.True(t, known && err == nil, "%s: %q is no count of a habit", budgetFile, field)
-			counts[name] = n
-		}
-		budgets[fields[0]] = counts
-	}
-	require.NoError(t, lines.Err())
-	return budgets
+// ifRate returns the number of "if" per 1,000 words.
+func ifRate(text string) float64 {
+	return float64(countIfs(text)) / float64(max(len(strings.Fields(text)), 1)) * 1000
 }
 
 // readTexts returns the comments of the Go files by directory, and the prose of the documentation

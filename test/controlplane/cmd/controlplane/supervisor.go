@@ -76,7 +76,7 @@ func newSupervisor(cp *controlplane.ControlPlane) (*supervisor, error) {
 	return s, nil
 }
 
-// run serves the socket until ctx ends or somebody asks to stop, and then stops
+// run serves the socket until ctx ends or a client asks to stop, and then stops
 // the control plane.
 func (s *supervisor) run(ctx context.Context) error {
 	ctx, s.stop = context.WithCancel(ctx)
