@@ -162,7 +162,7 @@ func (s *Status) Alarms() []Alarm {
 		add(c.Untrusted != "", Warn, c.ID, "UNTRUSTED until it is listed", c.Untrusted)
 		add(c.SkippedEvents, Warn, c.ID, "events with objects of another type were skipped: it is listed at the next start", "")
 		add(c.CorruptRecords > 0, Bad, c.ID, english.Plural(int(c.CorruptRecords), "corrupt record", "")+" left out until fetched again", "")
-		add(c.RefusedSeconds > 0, Warn, c.ID, "forbidden for "+Age(c.RefusedSeconds)+": the stored objects are deleted after secrets.purgeAfter", "")
+		add(c.ForbiddenSeconds > 0, Warn, c.ID, "forbidden for "+Age(c.ForbiddenSeconds)+": the stored objects are deleted after secrets.purgeAfter", "")
 		if p := c.Purged; p != nil {
 			add(true, Warn, c.ID, p.String(), "")
 		}

@@ -68,7 +68,7 @@ func TestAlarms(t *testing.T) {
 		{"untrusted", with(func(c *Collection) { c.Untrusted = "rv-ahead" }), []string{"warn pods: UNTRUSTED until it is listed: rv-ahead"}},
 		{"skipped", with(func(c *Collection) { c.SkippedEvents = true }), []string{"warn pods: events with objects of another type were skipped: it is listed at the next start"}},
 		{"corrupt records", with(func(c *Collection) { c.CorruptRecords = 1200 }), []string{"bad pods: 1,200 corrupt records left out until fetched again"}},
-		{"forbidden", with(func(c *Collection) { c.RefusedSeconds = 60 }), []string{"warn pods: forbidden for 1m0s: the stored objects are deleted after secrets.purgeAfter"}},
+		{"forbidden", with(func(c *Collection) { c.ForbiddenSeconds = 60 }), []string{"warn pods: forbidden for 1m0s: the stored objects are deleted after secrets.purgeAfter"}},
 		{"purged", with(func(c *Collection) { c.Purged = &Purge{Objects: 3} }), []string{"warn pods: PURGED: the server forbids it: 3 objects deleted"}},
 		{
 			"drift", with(func(c *Collection) { c.Verification = &Verification{Missing: 1, Extra: 2, Stale: 3} }),

@@ -204,9 +204,9 @@ type Collection struct {
 	// there was none.
 	Verification *Verification `json:"verification,omitempty"`
 
-	// RefusedSeconds is how long the server has forbidden the collection, as seen by this agent. It
+	// ForbiddenSeconds is how long the server has forbidden the collection, as seen by this agent. It
 	// is set only if the stored objects will be deleted for that reason.
-	RefusedSeconds float64 `json:"refusedSeconds,omitempty"`
+	ForbiddenSeconds float64 `json:"forbiddenSeconds,omitempty"`
 
 	// Purged is the newest deletion of that kind in this process; nil if there was none.
 	Purged *Purge `json:"purged,omitempty"`

@@ -31,7 +31,7 @@ func bare(s *localapi.Status) *localapi.Status {
 				ListRead: c.ListRead, ListRemaining: c.ListRemaining,
 			},
 			Problem: masked(c.Problem), ProblemKind: c.ProblemKind,
-			CorruptRecords: c.CorruptRecords, Corrupt: c.Corrupt, RefusedSeconds: c.RefusedSeconds, Purged: c.Purged,
+			CorruptRecords: c.CorruptRecords, Corrupt: c.Corrupt, ForbiddenSeconds: c.ForbiddenSeconds, Purged: c.Purged,
 		}
 		if bareOne.Problem != "" && c.ProblemKind != "" {
 			bareOne.Problem = c.ProblemKind + "; " + seeStatus

@@ -121,7 +121,7 @@ func (r *Reporter) fillCollection(c *localapi.Collection, from *collection.Colle
 	c.CorruptRecords, _ = r.Corrupt(from.ID)
 	c.Verification, c.Purged = stats.Verification, stats.Purge
 	if !c.CaughtUp { // once caught up, the purger's next check resets the time
-		c.RefusedSeconds = stats.ForbiddenFor.Seconds()
+		c.ForbiddenSeconds = stats.ForbiddenFor.Seconds()
 	}
 	if stats.Problem != nil {
 		c.Problem, c.ProblemKind = from.Hint(stats.Problem), string(upstream.Classify(stats.Problem))
