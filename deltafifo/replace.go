@@ -68,9 +68,9 @@ func (q *Queue) BeginReplace(ctx context.Context, r Replace) error {
 // idleLocked reports whether nothing is pending and the newest batch is done.
 func (q *Queue) idleLocked() bool { return !q.waitingLocked() && q.replace == nil && q.inFlight == nil }
 
-// openListLocked locks the queue and returns the list that items can be added to. The caller uses it
-// without the lock, because KnownObjects reads the store.
-func (q *Queue) openListLocked() (*replace, error) {
+// openList returns the list that items can be added to. The caller uses it without the lock, because
+// KnownObjects reads the store.
+func (q *Queue) openList() (*replace, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {
@@ -90,7 +90,7 @@ func (q *Queue) ReplaceItem(obj any) error {
 		return fmt.Errorf("%w: %w", ErrUnusable, cache.KeyError{Obj: obj, Err: err})
 	}
 	uid, rv := identity(obj)
-	r, err := q.openListLocked()
+	r, err := q.openList()
 	if err != nil {
 		return fmt.Errorf("item %s: %w", key, err)
 	}
@@ -121,7 +121,7 @@ func (q *Queue) ReplaceItem(obj any) error {
 // KeepItem records that the list has key with an object that can't be used: the consumer keeps the
 // object that it holds, unless [Replace].Force is set.
 func (q *Queue) KeepItem(key string) {
-	if r, err := q.openListLocked(); err == nil && !r.Force {
+	if r, err := q.openList(); err == nil && !r.Force {
 		r.seen[key] = true
 	}
 }
@@ -130,7 +130,7 @@ func (q *Queue) KeepItem(key string) {
 // list was being made. At the end of the list the consumer does not have the object, even if it
 // held it before.
 func (q *Queue) DropItem(key string) {
-	if r, err := q.openListLocked(); err == nil {
+	if r, err := q.openList(); err == nil {
 		if _, named := r.seen[key]; named {
 			r.seen[key], r.repeated = false, true
 		}
@@ -140,7 +140,7 @@ func (q *Queue) DropItem(key string) {
 // EndReplace completes the list, whose resourceVersion is rv: it queues a delete for each key that
 // the consumer holds and that is missing in the list.
 func (q *Queue) EndReplace(rv string) error {
-	r, err := q.openListLocked()
+	r, err := q.openList()
 	if err != nil {
 		return fmt.Errorf("end of list: %w", err)
 	}

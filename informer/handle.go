@@ -40,7 +40,7 @@ func newHandle(db store.DB, info store.Info, refused error) *handle {
 		h.seat = seatOf(db, info.ID)
 	} else {
 		// Another informer of the same collection would not be noticed.
-		h.seat, h.refused = &seat{}, fmt.Errorf("a store of type %T can't be told from another: pass a pointer", db)
+		h.seat, h.refused = &seat{}, fmt.Errorf("a store of type %T can't be compared with another: pass a pointer", db)
 	}
 	return h
 }

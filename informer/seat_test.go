@@ -470,7 +470,7 @@ func TestStoreThatCannotBeCompared(t *testing.T) {
 	told := make(chan error, 1)
 	require.NoError(t, inf.SetWatchErrorHandler(func(_ *cache.Reflector, err error) { told <- err }))
 	r := run(t, inf)
-	require.ErrorContains(t, <-told, "informer_test.byValue can't be told from another")
+	require.ErrorContains(t, <-told, "informer_test.byValue can't be compared with another")
 	require.False(t, r.HasSynced())
 	r.stop()
 }

@@ -143,7 +143,7 @@ func mappable(path string, opts Options) error {
 	if err != nil || info.Size() <= limit {
 		return nil //nolint:nilerr // Open fails with the reason
 	}
-	return fmt.Errorf("%s: %w: it has %d bytes, of at most %d: make it smaller with a 64-bit one (snapcache compact), or move it away to begin anew",
+	return fmt.Errorf("%s: %w: it has %d bytes, of at most %d: make it smaller with a 64-bit one (snapcache compact), or move it away to begin with a new one",
 		path, store.ErrTooLarge, info.Size(), limit)
 }
 
