@@ -33,23 +33,24 @@ func checksumMatches(nameSum uint32, b []byte, at int) bool {
 	return len(b) >= at+checksumBytes && binary.LittleEndian.Uint32(b[at:]) == checksum(nameSum, b, at)
 }
 
-// A frame, which is a dictionary or a journal entry, has a format in byte 0, the checksum in bytes 1 to 4
-// and then the content.
+// A frame, which is a dictionary or a journal entry, has a header, which is the format in byte 0 and the
+// checksum in bytes 1 to 4, and then the content.
 const (
 	frameFormat   = 1
 	frameChecksum = 1
 	frameBody     = 5
 )
 
-// sealFrame sets the format and the checksum of b, whose content is at frameBody, for key.
-func sealFrame(key, b []byte) []byte {
+// putFrameHeader sets the format and the checksum of b, whose content is at frameBody, for key, and
+// returns b.
+func putFrameHeader(key, b []byte) []byte {
 	b[0] = frameFormat
 	putChecksum(nameSum(key), b, frameChecksum)
 	return b
 }
 
-// openFrame returns the content of a frame, nil if it is corrupt or empty.
-func openFrame(key, b []byte) []byte {
+// frameContent returns the content of a frame, nil if it is corrupt or empty.
+func frameContent(key, b []byte) []byte {
 	if len(b) <= frameBody || b[0] != frameFormat || !checksumMatches(nameSum(key), b, frameChecksum) {
 		return nil
 	}

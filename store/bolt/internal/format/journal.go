@@ -35,12 +35,12 @@ func EncodeJournalEntry(c *Codecs, key []byte, addrs []string, cells func(addr s
 	if err != nil {
 		return nil, err
 	}
-	return sealFrame(key, enc.EncodeAll(raw, make([]byte, frameBody, frameBody+len(raw)/2+64))), nil
+	return putFrameHeader(key, enc.EncodeAll(raw, make([]byte, frameBody, frameBody+len(raw)/2+64))), nil
 }
 
 // VerifyJournalEntry returns an error if the entry for key is corrupt. It does not decompress it.
 func VerifyJournalEntry(key, b []byte) error {
-	if openFrame(key, b) == nil {
+	if frameContent(key, b) == nil {
 		return ErrJournal
 	}
 	return nil
@@ -78,7 +78,7 @@ func (e *JournalCells) Cell(r CellRef) (addr string, value []byte, deleted bool)
 
 // DecodeJournalEntry returns the cells of the entry for key, with entry as their entry number.
 func DecodeJournalEntry(c *Codecs, entry uint32, key, b []byte) (*JournalCells, error) {
-	content := openFrame(key, b)
+	content := frameContent(key, b)
 	if content == nil {
 		return nil, ErrJournal
 	}

@@ -117,13 +117,13 @@ func DictKey(id uint32) []byte { return binary.BigEndian.AppendUint32(nil, id) }
 
 // EncodeDict returns the value of a dictionary, for key.
 func EncodeDict(key, content []byte) []byte {
-	return sealFrame(key, append(make([]byte, frameBody, frameBody+len(content)), content...))
+	return putFrameHeader(key, append(make([]byte, frameBody, frameBody+len(content)), content...))
 }
 
 // DecodeDict returns the content in a buffer of its own, nil if it is corrupt. The checksum of a
 // record covers its compressed bytes: with a changed dictionary these would decode to something else.
 func DecodeDict(key, b []byte) []byte {
-	return append([]byte(nil), openFrame(key, b)...)
+	return append([]byte(nil), frameContent(key, b)...)
 }
 
 // KeyIDBytes is the length of a key's id.
