@@ -7,8 +7,6 @@ import (
 	"syscall"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/wait"
-
 	"github.com/snapcache/snapcache/internal/sleep"
 	"github.com/snapcache/snapcache/systemd"
 )
@@ -17,7 +15,7 @@ import (
 // the log and to systemd: an exit would free nothing, and systemd gives up after a few restarts.
 func (a *Agent) awaitStore(ctx context.Context) error {
 	// The longest pause is less than the time that a notification asks systemd for.
-	backoff := wait.Backoff{Duration: time.Second, Factor: 2, Steps: 10, Cap: 20 * time.Second}
+	backoff := sleep.Backoff(time.Second, 20*time.Second, 0)
 	for {
 		var err error
 		a.extended(func() { err = a.openStore(ctx) })

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/deltafifo"
@@ -278,7 +277,7 @@ func (l *Loop) abort() {
 }
 
 // storeBackoff is the wait between two tries of a change that the store refuses.
-var storeBackoff = wait.Backoff{Duration: 100 * time.Millisecond, Cap: 30 * time.Second, Factor: 2, Jitter: 0.2, Steps: 10}
+var storeBackoff = sleep.Backoff(100*time.Millisecond, 30*time.Second, 0.2)
 
 // retry calls fn until it succeeds or ctx ends. A closed store or a dropped collection ends it too:
 // only the owner of the loop closes the store.

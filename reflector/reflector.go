@@ -26,9 +26,7 @@ import (
 const (
 	defaultPageSize = 500
 
-	// Waits between tries, the same as in client-go's reflector.
-	backoffFirst = 800 * time.Millisecond
-	backoffMax   = 30 * time.Second
+	// backoffReset is the time without a wait after which the waits start over.
 	backoffReset = 2 * time.Minute
 
 	// aheadTries is how many times in a row the server must be behind the checkpoint before the
@@ -73,9 +71,7 @@ func New(opts Options) *Reflector {
 	opts.Clock = cmp.Or[clock.WithTicker](opts.Clock, clock.RealClock{})
 	opts.Observer = cmp.Or[Observer](opts.Observer, nopObserver{})
 	opts.Logger = cmp.Or(opts.Logger, slog.New(slog.DiscardHandler))
-	opts.Backoff = cmp.Or(opts.Backoff, &wait.Backoff{
-		Duration: backoffFirst, Cap: backoffMax, Factor: 2, Jitter: 1, Steps: int(backoffMax / backoffFirst),
-	})
+	opts.Backoff = cmp.Or(opts.Backoff, new(sleep.Backoff(800*time.Millisecond, 30*time.Second, 1))) // as client-go's reflector
 	if opts.Identity == nil {
 		opts.Identity = func(context.Context) (string, error) { return opts.Checkpoint.Cluster, nil }
 	}

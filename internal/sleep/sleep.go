@@ -1,9 +1,10 @@
-// Package sleep has waits that a context ends.
+// Package sleep has waits that a context ends, and the waits between retries.
 package sleep
 
 import (
 	"context"
 	"log/slog"
+	"math"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -29,10 +30,16 @@ func UnlessWoken(ctx context.Context, c clock.Clock, d time.Duration, woken <-ch
 	return nil
 }
 
+// Backoff returns the waits between retries: first, then twice as long each time, up to most. Jitter is
+// the largest random part that is added to each, as a factor. A copy of it starts over.
+func Backoff(first, most time.Duration, jitter float64) wait.Backoff {
+	return wait.Backoff{Duration: first, Cap: most, Factor: 2, Jitter: jitter, Steps: math.MaxInt}
+}
+
 // Daily calls read after the time first and then each day, until ctx ends. After an error, which it
 // logs, it tries again soon, and then less and less often.
 func Daily(ctx context.Context, c clock.Clock, log *slog.Logger, first time.Duration, read func(context.Context) error) {
-	retry := wait.Backoff{Duration: time.Second, Cap: 10 * time.Minute, Factor: 2, Jitter: 0.5, Steps: 12}
+	retry := Backoff(time.Second, 10*time.Minute, 0.5)
 	backoff := retry
 	for d := first; For(ctx, c, d) == nil; {
 		if err := read(ctx); err != nil {

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/agent/internal/exit"
@@ -27,7 +26,7 @@ const resolveTimeout = time.Minute
 // if nothing is cached, a credential that the server does not accept. An agent with cached objects
 // keeps serving them.
 func (c *Collection) prepare(ctx context.Context, cluster *upstream.Cluster, reopen bool) error {
-	backoff := wait.Backoff{Duration: 500 * time.Millisecond, Cap: 30 * time.Second, Factor: 2, Jitter: 1, Steps: 8}
+	backoff := sleep.Backoff(500*time.Millisecond, 30*time.Second, 1)
 	for {
 		c.applySpec()
 		if c.stored != nil && !reopen {
