@@ -159,15 +159,14 @@ func (d *Decisions) surplus(but string, now time.Time) []store.Change {
 	}
 	var all []aged
 	users := map[string]int{} // how many each has
-	err := each(d.collection.View, func(o *object.Object) error {
+	for o, err := range intact(d.collection) {
+		if err != nil {
+			return nil
+		}
 		var r remembered
 		_ = o.Into(&r) // one that can't be read is the oldest
 		all = append(all, aged{o.Key(), r.User, r.At})
 		users[r.User]++
-		return nil
-	})
-	if err != nil {
-		return nil
 	}
 	const left = maxDecisions * 9 / 10
 	most := share(slices.Collect(maps.Values(users)), left)

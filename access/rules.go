@@ -2,7 +2,7 @@ package access
 
 import (
 	"errors"
-	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"sync"
@@ -89,32 +89,33 @@ func build(version rulesVersion) (*ruleset, error) {
 		return nil
 	}
 	for i, add := range []func(*object.Object) error{role, role, binding, binding} {
-		if err := each(version[i].Of.View, add); err != nil {
-			return nil, err
+		for o, err := range intact(version[i].Of) {
+			if err == nil {
+				err = add(o)
+			}
+			if err != nil {
+				return nil, err
+			}
 		}
 	}
 	return s, nil
 }
 
-// each calls fn with all objects of a collection that are not corrupt.
-func each(view func() (store.View, error), fn func(*object.Object) error) error {
-	v, err := view()
-	if err != nil {
-		return err
-	}
-	defer v.Close()
-	for o, err := range v.Objects("", "") {
-		if errors.As(err, new(*store.CorruptionError)) {
-			continue
-		}
+// intact returns the objects of a collection that are not corrupt.
+func intact(c store.Collection) iter.Seq2[*object.Object, error] {
+	return func(yield func(*object.Object, error) bool) {
+		v, err := c.View()
 		if err != nil {
-			return err
+			yield(nil, err)
+			return
 		}
-		if err := fn(o); err != nil {
-			return fmt.Errorf("%s: %w", o.Key(), err)
+		defer v.Close()
+		for o, err := range v.Objects("", "") {
+			if !errors.As(err, new(*store.CorruptionError)) && !yield(o, err) {
+				return
+			}
 		}
 	}
-	return nil
 }
 
 // ruleset is the RBAC objects of one moment, by what a request is looked up with.
