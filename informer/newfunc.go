@@ -16,7 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
 
+	"github.com/snapcache/snapcache/internal/sleep"
 	"github.com/snapcache/snapcache/store"
 )
 
@@ -126,10 +128,7 @@ func targetOf(lw cache.ListerWatcher) (scope store.Scope, known bool) {
 		// A connection that is ready before the list is canceled would be used, so delay it. If the
 		// connection is not made in a goroutine of its own, the wait delays the list too.
 		ConnectStart: func(string, string) {
-			select {
-			case <-ended:
-			case <-time.After(connectPause):
-			}
+			_ = sleep.UnlessWoken(context.Background(), clock.RealClock{}, connectPause, ended)
 		},
 	})
 	_, err := client.ListWithContext(ctx, metav1.ListOptions{

@@ -1,6 +1,7 @@
 package informer
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"sync"
@@ -11,7 +12,10 @@ import (
 	"k8s.io/client-go/tools/cache/synctrack"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/buffer"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
+
+	"github.com/snapcache/snapcache/internal/sleep"
 )
 
 const (
@@ -138,10 +142,7 @@ func (r *Registration) run() {
 
 // pause waits crashPause, or for the end of the subscription.
 func (r *Registration) pause() {
-	select {
-	case <-r.stop:
-	case <-time.After(crashPause):
-	}
+	_ = sleep.UnlessWoken(context.Background(), clock.RealClock{}, crashPause, r.stop)
 }
 
 // deliver calls the handler with a note that is no listing. It returns false if the handler
