@@ -3,6 +3,7 @@ package localapi
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -103,8 +104,13 @@ func (s *Status) Freshness() Freshness {
 // The words that both the headline and the alarms have.
 const notStored = "changes can't be stored"
 
-// ConfigRefused are the words for a configuration that was read and is not in force.
-const ConfigRefused = "the newest configuration was refused"
+// Words of the alarms that logs and commands have too.
+const (
+	ConfigRefused  = "the newest configuration was refused" // read, and not in force
+	SnapshotFailed = "no snapshot could be made"
+	NotCompared    = "could not be compared with the server"
+	RepairFixes    = "snapcache verify --repair fixes it"
+)
 
 // Headline returns the status in one line, freshness first.
 func (s *Status) Headline() string {
@@ -147,7 +153,7 @@ func (s *Status) Alarms() []Alarm {
 	add(s.Store.ReadProblem != "", Bad, "store", "the disk fails to read parts of the file", s.Store.ReadProblem)
 	add(s.Store.Quarantined != "", Warn, "store", "the file was set aside at the start", s.Store.Quarantined)
 	if x := s.Snapshots; x != nil {
-		add(x.Problem != "", Warn, "snapshots", "no snapshot could be made", x.Problem)
+		add(x.Problem != "", Warn, "snapshots", SnapshotFailed, x.Problem)
 	}
 	if a := s.Agent; a != nil {
 		add(a.ConfigProblem != "", Warn, "configuration", ConfigRefused, a.ConfigProblem)
@@ -167,8 +173,8 @@ func (s *Status) Alarms() []Alarm {
 			add(true, Warn, c.ID, p.String(), "")
 		}
 		if v := c.Verification; v != nil {
-			add(v.Left() > 0, Bad, c.ID, fmt.Sprintf("DIFFERS from the server: %d missing, %d extra, %d stale", v.Missing, v.Extra, v.Stale), "snapcache verify --repair fixes it")
-			add(v.Problem != "", Warn, c.ID, "could not be compared with the server", v.Problem)
+			add(v.Left() > 0, Bad, c.ID, fmt.Sprintf("DIFFERS from the server: %d missing, %d extra, %d stale", v.Missing, v.Extra, v.Stale), RepairFixes)
+			add(v.Problem != "", Warn, c.ID, NotCompared, v.Problem)
 		}
 	}
 	urgency := func(l Level) int { return slices.Index([]Level{Bad, Warn}, l) }
@@ -206,6 +212,59 @@ func (c Collection) Freshness() string {
 	return Age(c.AgeSeconds) + " old"
 }
 
+// Age returns the age of a collection that is not caught up, empty for one that was never synced.
+func (c Collection) Age() string {
+	switch {
+	case !c.Synced || c.CaughtUp:
+		return ""
+	case c.Proven.IsZero() && c.AgeSeconds == 0:
+		return "unknown"
+	}
+	return Age(c.AgeSeconds)
+}
+
+// Result returns the result of a comparison, in a few words.
+func (v Verification) Result() string {
+	switch {
+	case v.Unsynced:
+		return ErrNotSynced.Error()
+	case v.Problem != "":
+		return "not compared: " + v.Problem
+	case v.Relisted:
+		return "differed: listed again"
+	case v.ManyDiffer:
+		return "MANY DIFFER"
+	case v.Left() > 0:
+		return "DIFFERS"
+	case v.Drift() > 0:
+		return "repaired"
+	case v.Undecided > 0:
+		return fmt.Sprintf("same, except %s still undecided", english.Plural(int(v.Undecided), "key", ""))
+	}
+	return "same"
+}
+
+// Encryption returns how the file is encrypted, empty if it is not and need not be.
+func (s StoreStatus) Encryption() string {
+	var parts []string
+	if s.EncryptionKey != "" {
+		parts = append(parts, "encrypted with key "+s.EncryptionKey)
+	}
+	if s.EncryptionDue {
+		parts = append(parts, "being rewritten under the configured key")
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Summary returns the newest snapshot and the counts in words.
+func (x *SnapshotStatus) Summary(now time.Time) string {
+	newest := "none"
+	if !x.Newest.IsZero() {
+		newest = "newest " + Ago(now, x.Newest) + ", " + Size(x.Bytes)
+	}
+	return fmt.Sprintf("%s; %d made, %d failed since the start", newest, x.Made, x.Failed)
+}
+
 // Progress returns the progress of a list that is under way, empty if there is none.
 func (c Collection) Progress() string {
 	switch {
@@ -240,3 +299,15 @@ func Roughly(seconds float64) string {
 	}
 	return Age(seconds)
 }
+
+// Ago formats the time since t like Roughly.
+func Ago(now, t time.Time) string {
+	d := max(0, now.Sub(t))
+	if d < time.Minute {
+		return "just now"
+	}
+	return Roughly(d.Seconds()) + " ago"
+}
+
+// Size formats a number of bytes for people.
+func Size(bytes int64) string { return humanize.IBytes(uint64(max(0, bytes))) }

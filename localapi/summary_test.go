@@ -95,3 +95,25 @@ func TestAlarms(t *testing.T) {
 		})
 	}
 }
+
+func TestFactsInWords(t *testing.T) {
+	now := time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
+	for want, got := range map[string]string{
+		"":                     StoreStatus{}.Encryption(),
+		"encrypted with key a": StoreStatus{EncryptionKey: "a"}.Encryption(),
+		"encrypted with key b, being rewritten under the configured key": StoreStatus{EncryptionKey: "b", EncryptionDue: true}.Encryption(),
+		"none; 0 made, 2 failed since the start":                         (&SnapshotStatus{Failed: 2}).Summary(now),
+		"newest 3h0m ago, 2.0 KiB; 1 made, 0 failed since the start":     (&SnapshotStatus{Newest: now.Add(-3 * time.Hour), Bytes: 2048, Made: 1}).Summary(now),
+		"same":                                Verification{}.Result(),
+		"same, except 2 keys still undecided": Verification{Undecided: 2}.Result(),
+		"DIFFERS":                             Verification{Missing: 1}.Result(),
+		"repaired":                            Verification{Missing: 1, Repaired: 1}.Result(),
+		"not compared: no route":              Verification{Problem: "no route"}.Result(),
+		"unknown":                             Collection{Synced: true}.Age(),
+		"2m5s":                                Collection{Synced: true, AgeSeconds: 125}.Age(),
+	} {
+		require.Equal(t, want, got)
+	}
+	require.Empty(t, Collection{Synced: true, CaughtUp: true, AgeSeconds: 1}.Age())
+	require.Empty(t, Collection{AgeSeconds: 1}.Age())
+}

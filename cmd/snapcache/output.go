@@ -42,39 +42,23 @@ func writeStrings(w io.Writer, parts ...string) error {
 
 // writeLines prints the lines that are not empty, after an empty line.
 func writeLines(w io.Writer, lines ...string) error {
-	lines = slices.DeleteFunc(lines, func(l string) bool { return l == "" })
-	if len(lines) == 0 {
-		return nil
+	if text := joined("\n", lines...); text != "" {
+		return writeStrings(w, "\n", text, "\n")
 	}
-	return writeStrings(w, "\n", strings.Join(lines, "\n"), "\n")
+	return nil
+}
+
+// joined joins the parts that are not empty.
+func joined(separator string, parts ...string) string {
+	return strings.Join(slices.DeleteFunc(parts, func(p string) bool { return p == "" }), separator)
 }
 
 func storeLine(s localapi.StoreStatus) string {
-	parts := []string{"store: " + s.Type}
-	if s.Path != "" {
-		parts = append(parts, s.Path)
-	}
+	size := ""
 	if s.FileBytes > 0 {
-		parts = append(parts, humanBytes(s.FileBytes))
+		size = humanBytes(s.FileBytes)
 	}
-	if s.EncryptionKey != "" {
-		parts = append(parts, "encrypted with key "+s.EncryptionKey)
-	}
-	if s.EncryptionDue {
-		parts = append(parts, "being rewritten under the configured key")
-	}
-	if s.Verdict != "" {
-		parts = append(parts, s.Verdict)
-	}
-	return strings.Join(parts, ", ")
-}
-
-// snapshotLine describes the newest snapshot. It is empty if there is none.
-func snapshotLine(s *localapi.SnapshotStatus) string {
-	if s == nil || s.Name == "" {
-		return ""
-	}
-	return fmt.Sprintf("snapshot: %s, %s, %s old", s.Name, humanBytes(s.Bytes), localapi.Age(max(0, time.Since(s.Newest).Seconds())))
+	return joined(", ", "store: "+s.Type, s.Path, size, s.Encryption(), s.Verdict)
 }
 
 // sizes returns the number and the size of a collection's objects, empty without a complete list.
@@ -167,7 +151,7 @@ func (t *table) flush() error {
 
 func humanCount(n int64) string { return humanize.Comma(n) }
 
-func humanBytes(n int64) string { return humanize.IBytes(uint64(max(0, n))) }
+func humanBytes(n int64) string { return localapi.Size(n) }
 
 func plural(n int64, one, many string) string {
 	return humanCount(n) + " " + english.PluralWord(int(n), one, many)

@@ -163,19 +163,23 @@ func printStatus(w io.Writer, s *localapi.Status) error {
 	if err := writeStrings(w, s.Headline(), "\n\n"); err != nil {
 		return err
 	}
-	t := newTable(w, "COLLECTION", "STATE", "FRESHNESS", ">OBJECTS", ">SIZE", ">EVENTS", ">RESUMES", ">LISTS", "LAST LIST")
+	t := newTable(w, "COLLECTION", "STATE", "AGE", ">OBJECTS", ">SIZE", ">EVENTS", ">RESUMES", ">LISTS", "LAST LIST")
 	for _, c := range s.Collections {
 		objects, size := sizes(c)
-		state := c.Phase
+		_, state := c.State()
 		if progress := c.Progress(); progress != "" {
 			state += ": " + progress
 		}
-		t.row(c.ID, state, c.Freshness(), objects, size, humanCount(c.Events), humanCount(c.Resumes), humanCount(c.Lists), listed(c))
+		t.row(c.ID, state, c.Age(), objects, size, humanCount(c.Events), humanCount(c.Resumes), humanCount(c.Lists), listed(c))
 	}
 	if err := t.flush(); err != nil {
 		return err
 	}
-	return writeLines(w, append(alarmLines(s), verifiedLine(s.Collections), storeLine(s.Store), snapshotLine(s.Snapshots), agentLine(s.Agent))...)
+	snapshots := ""
+	if s.Snapshots != nil {
+		snapshots = "snapshots: " + s.Snapshots.Summary(time.Now())
+	}
+	return writeLines(w, append(alarmLines(s), verifiedLine(s.Collections), storeLine(s.Store), snapshots, agentLine(s.Agent))...)
 }
 
 // verifiedLine reports comparisons that found no difference. The others are alarms.

@@ -119,29 +119,9 @@ func writeVerifications(c *cli.Context, results []localapi.Verification) error {
 	for _, v := range results {
 		took := time.Duration(v.Seconds * float64(time.Second)).Round(10 * time.Millisecond)
 		t.row(v.Collection, humanCount(v.Objects), humanCount(v.Missing), humanCount(v.Extra), humanCount(v.Stale),
-			humanCount(v.Repaired), took.String(), verificationResult(v))
+			humanCount(v.Repaired), took.String(), v.Result())
 	}
 	return t.flush()
-}
-
-func verificationResult(v localapi.Verification) string {
-	switch {
-	case v.Unsynced:
-		return localapi.ErrNotSynced.Error()
-	case v.Problem != "":
-		return "not compared: " + v.Problem
-	case v.Relisted:
-		return "differed: listed again"
-	case v.ManyDiffer:
-		return "MANY DIFFER"
-	case v.Left() > 0:
-		return "DIFFERS"
-	case v.Drift() > 0:
-		return "repaired"
-	case v.Undecided > 0:
-		return fmt.Sprintf("same, except %s still undecided", plural(v.Undecided, "key", "keys"))
-	}
-	return "same"
 }
 
 // drift returns an error for differences, and for failed comparisons of synced collections.
@@ -151,11 +131,11 @@ func drift(results []localapi.Verification) error {
 	for _, v := range results {
 		left += v.Left()
 		if v.Problem != "" && !v.Unsynced {
-			errs = append(errs, withCode(exitFailure, fmt.Errorf("%s could not be compared with the server: %s", v.Collection, v.Problem)))
+			errs = append(errs, withCode(exitFailure, fmt.Errorf("%s %s: %s", v.Collection, localapi.NotCompared, v.Problem)))
 		}
 	}
 	if left > 0 {
-		errs = append([]error{withCode(exitDrift, fmt.Errorf("the cache differs from the server in %s: snapcache verify --repair fixes it", plural(left, "object", "objects")))}, errs...)
+		errs = append([]error{withCode(exitDrift, fmt.Errorf("the cache differs from the server in %s: %s", plural(left, "object", "objects"), localapi.RepairFixes))}, errs...)
 	}
 	return errors.Join(errs...)
 }

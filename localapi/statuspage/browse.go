@@ -129,19 +129,16 @@ func (h *handler) collections(r *http.Request, s *sheet) error {
 	}
 	s.Head = []string{"Collection", "Objects", "Age", "State"}
 	for _, c := range status.Collections {
-		objects, age := "", ""
+		objects := ""
 		if c.Synced {
 			if namespace != "" && here[c.ID] == 0 {
 				continue
 			}
 			objects = humanize.Comma(here[c.ID])
-			if !c.CaughtUp {
-				age = localapi.Age(c.AgeSeconds)
-			}
 		}
 		level, state := c.State()
 		s.Rows = append(s.Rows, []cell{
-			{Text: c.ID, Link: link("/browse/", c.ID, "", "namespace", namespace)}, {Text: objects}, {Text: age}, {Text: state, Level: level},
+			{Text: c.ID, Link: link("/browse/", c.ID, "", "namespace", namespace)}, {Text: objects}, {Text: c.Age()}, {Text: state, Level: level},
 		})
 	}
 	delete(all, "") // cluster-scoped objects
@@ -196,7 +193,7 @@ func (h *handler) objects(r *http.Request, s *sheet) error {
 		namespace := store.KeyNamespace(k.Key)
 		s.Rows = append(s.Rows, []cell{
 			{Text: namespace}, {Text: strings.TrimPrefix(k.Key, namespace+"/"), Link: link("/browse/", c.ID, "/object", "key", k.Key)},
-			{Text: k.ResourceVersion}, {Text: size(int64(k.Bytes))},
+			{Text: k.ResourceVersion}, {Text: localapi.Size(int64(k.Bytes))},
 		})
 		return nil
 	})
@@ -212,7 +209,7 @@ func (h *handler) changes(r *http.Request, s *sheet) error {
 	q := localapi.ChangeQuery{SinceTime: now.Add(-time.Hour).Truncate(time.Second)}
 	if since := c.HistorySince; since.RV != "" && !since.Time.Before(q.SinceTime) {
 		q = localapi.ChangeQuery{Since: since.RV}
-		s.Notes = append(s.Notes, "The history began "+ago(now, since.Time)+".")
+		s.Notes = append(s.Notes, "The history began "+localapi.Ago(now, since.Time)+".")
 	}
 	var newest []localapi.Change
 	n := 0
@@ -237,7 +234,7 @@ func (h *handler) changes(r *http.Request, s *sheet) error {
 			name.Link = link("/browse/", c.ID, "/object", "key", name.Text)
 		}
 		s.Rows = append(s.Rows, []cell{
-			{Text: ago(now, x.Time), Time: x.Time.UTC().Format(time.RFC3339)}, {Text: strings.ToLower(string(x.Type))},
+			{Text: localapi.Ago(now, x.Time), Time: x.Time.UTC().Format(time.RFC3339)}, {Text: strings.ToLower(string(x.Type))},
 			name, {Text: x.ResourceVersion},
 		})
 	}

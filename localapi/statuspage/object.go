@@ -45,16 +45,16 @@ func (h *handler) object(r *http.Request, s *sheet) error {
 	case failed != nil: // the history can't be read, but the object was
 		s.Facts.add("Change", failed.Error())
 	case last.Type == "":
-		s.Facts.addAt("Change", "none since the history began, "+ago(now, c.HistorySince.Time), c.HistorySince.Time)
+		s.Facts.addAt("Change", "none since the history began, "+localapi.Ago(now, c.HistorySince.Time), c.HistorySince.Time)
 	default:
-		s.Facts.addAt("Change", strings.ToLower(string(last.Type))+" "+ago(now, last.Time), last.Time)
+		s.Facts.addAt("Change", strings.ToLower(string(last.Type))+" "+localapi.Ago(now, last.Time), last.Time)
 	}
 	return err
 }
 
 // show adds an object to the page. The values of a Secret are left out.
 func (s *sheet) show(raw []byte, c localapi.Collection, key string) error {
-	s.Facts.add("Size", size(int64(len(raw))))
+	s.Facts.add("Size", localapi.Size(int64(len(raw))))
 	secret := c.Resource == "secrets" || c.Kind == "Secret"
 	if secret {
 		s.Notes = append(s.Notes, "The values are not shown here: snapcache dump "+c.Resource+" prints them.")

@@ -131,7 +131,7 @@ func TestPage(t *testing.T) {
 		"edge-7", "<h1>data is 2h0m old</h1>", "20,103 objects in 2 collections, 1 of 3 caught up, 1 never synced, 211 MiB",
 		"<b>nodes</b> data is 2h0m old<span>can&#39;t reach the server</span>",
 		">caught up<", "stale, waiting", "never synced, listing", "1,500 read, 500 to go", "no complete list yet",
-		"<b>20,100</b> objects", "4,321", "3 times", "1 initial, 2 expired", "5m ago, expired", "2d1h ago: no difference",
+		"<b>20,100</b> objects", "4,321", "3 times", "1 initial, 2 expired", "5m ago, expired", "2d1h ago: same",
 		`aria-label="15 events in the last hour, most in a minute: 10"`, `<path d="M4 40v-40h3v40zM12 40v-20h3v20z"/>`,
 		"48 MiB at /var/lib/snapcache/cache.db", "newest 3h0m ago, 24 MiB; 2 made, 1 failed since the start",
 		"v1.2.3", `<time datetime="2026-03-03T10:00:00Z" title="2026-03-03T10:00:00Z">1d2h ago</time>`, "https://10.0.0.1:6443",

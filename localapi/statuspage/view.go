@@ -50,9 +50,13 @@ func (f *facts) add(name, value string) {
 	}
 }
 
-// addAt adds a fact with a time.
+// addAt adds a fact with its time, if there is one.
 func (f *facts) addAt(name, value string, t time.Time) {
-	*f = append(*f, fact{Name: name, Value: value, Time: t.UTC().Format(time.RFC3339)})
+	x := fact{Name: name, Value: value}
+	if !t.IsZero() {
+		x.Time = t.UTC().Format(time.RFC3339)
+	}
+	*f = append(*f, x)
 }
 
 func newView(s *localapi.Status, node string, now time.Time) view {
@@ -66,7 +70,7 @@ func newView(s *localapi.Status, node string, now time.Time) view {
 		}
 	}
 	if bytes > 0 {
-		v.Summary += ", " + size(bytes)
+		v.Summary += ", " + localapi.Size(bytes)
 	}
 	for _, a := range v.Alarms {
 		if v.Level == localapi.Good || a.Level == localapi.Bad {
@@ -81,19 +85,17 @@ func newCard(c localapi.Collection, now time.Time) card {
 	x.Level, x.State = c.State()
 	if c.Synced {
 		x.Objects = humanize.Comma(c.Objects)
-		x.Facts.add("Size", size(c.Bytes))
-		if !c.CaughtUp {
-			x.Facts.add("Age", localapi.Age(c.AgeSeconds))
-		}
+		x.Facts.add("Size", localapi.Size(c.Bytes))
+		x.Facts.add("Age", c.Age())
 	}
 	x.Facts.add("Events", humanize.Comma(c.Events))
 	x.Facts.add("Resumed", english.Plural(int(c.Resumes), "time", ""))
 	x.Facts.add("Lists", lists(c))
 	if !c.LastList.IsZero() {
-		x.Facts.addAt("Last list", ago(now, c.LastList)+", "+c.ListReason, c.LastList)
+		x.Facts.addAt("Last list", localapi.Ago(now, c.LastList)+", "+c.ListReason, c.LastList)
 	}
 	if v := c.Verification; v != nil {
-		x.Facts.addAt("Compared", ago(now, v.Time)+": "+compared(v), v.Time)
+		x.Facts.addAt("Compared", localapi.Ago(now, v.Time)+": "+v.Result(), v.Time)
 	}
 	x.Facts.add("Checkpoint", c.ResourceVersion)
 	x.Facts.add("Selects", selection(c))
@@ -112,18 +114,6 @@ func lists(c localapi.Collection) string {
 	return strings.Join(parts, ", ")
 }
 
-func compared(v *localapi.Verification) string {
-	switch {
-	case v.Problem != "":
-		return "not completed"
-	case v.Left() > 0:
-		return fmt.Sprintf("%d missing, %d extra, %d stale", v.Missing, v.Extra, v.Stale)
-	case v.Drift() > 0:
-		return "differences were repaired"
-	}
-	return "no difference"
-}
-
 func selection(c localapi.Collection) string {
 	var parts []string
 	if c.LabelSelector != "" {
@@ -140,45 +130,24 @@ func agentFacts(s *localapi.Status, now time.Time) facts {
 	if a := s.Agent; a != nil {
 		all.add("Server", a.ServerText())
 		all.add("Version", a.Version)
-		all.addAt("Started", ago(now, a.Started), a.Started)
+		all.addAt("Started", localapi.Ago(now, a.Started), a.Started)
 	}
 	file := ""
 	if s.Store.FileBytes > 0 {
-		file = size(s.Store.FileBytes)
+		file = localapi.Size(s.Store.FileBytes)
 	}
 	if s.Store.Path != "" {
 		file += " at " + s.Store.Path
 	}
 	all.add("Database", strings.TrimSpace(file))
 	all.add("At the start", s.Store.Verdict)
-	switch {
-	case s.Store.EncryptionDue:
-		all.add("Encryption", "being rewritten")
-	case s.Store.EncryptionKey != "":
-		all.add("Encryption", "with key "+s.Store.EncryptionKey)
-	}
+	all.add("Encryption", s.Store.Encryption())
 	if x := s.Snapshots; x != nil {
-		made := fmt.Sprintf("%d made, %d failed since the start", x.Made, x.Failed)
-		if x.Newest.IsZero() {
-			all.add("Snapshots", "none; "+made)
-		} else {
-			all.addAt("Snapshots", fmt.Sprintf("newest %s, %s; %s", ago(now, x.Newest), size(x.Bytes), made), x.Newest)
-		}
+		all.addAt("Snapshots", x.Summary(now), x.Newest)
 		all.add("Snapshots in", x.Dir)
 	}
 	return all
 }
-
-// ago formats the time since t without seconds: the text must not change every second.
-func ago(now, t time.Time) string {
-	d := max(0, now.Sub(t))
-	if d < time.Minute {
-		return "just now"
-	}
-	return localapi.Roughly(d.Seconds()) + " ago"
-}
-
-func size(bytes int64) string { return humanize.IBytes(uint64(max(0, bytes))) }
 
 // The units of the chart; the page scales it.
 const (

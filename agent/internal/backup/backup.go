@@ -122,7 +122,7 @@ func (s *Snapshots) Create(ctx context.Context, progress snapshot.Progress) (*sn
 	}
 	s.mu.Unlock()
 	if err != nil {
-		s.log.Warn("no snapshot could be made", "error", err)
+		s.log.Warn(localapi.SnapshotFailed, "error", err)
 		return nil, err
 	}
 	s.log.Info("snapshot made", "name", x.Name, "bytes", x.Bytes, "objects", x.Manifest.Objects(), "took", s.clock.Since(start).Round(time.Millisecond))

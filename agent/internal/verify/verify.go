@@ -144,9 +144,9 @@ func verify(ctx context.Context, clock clock.Clock, c *collection.Collection, p 
 		"undecided", v.result.Undecided, "took", clock.Since(start).Round(time.Millisecond))
 	switch {
 	case err != nil:
-		log.Warn("could not be compared with the server", "error", err)
+		log.Warn(localapi.NotCompared, "error", err)
 	case v.result.Left() > 0:
-		log.Warn("differs from the server: snapcache verify --repair fixes it", "repaired", v.result.Repaired)
+		log.Warn("differs from the server: "+localapi.RepairFixes, "repaired", v.result.Repaired)
 	case v.result.Drift() > 0:
 		log.Warn("differed from the server, and was repaired", "repaired", v.result.Repaired, "relisted", v.result.Relisted)
 	default:
