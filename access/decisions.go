@@ -20,8 +20,8 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// Decisions remembers what the cluster's server has allowed, in a store, for the time without it. It is
-// safe for concurrent use. A nil *Decisions remembers nothing.
+// Decisions remembers what the cluster's server has allowed, in a store, for the time without it.
+// It is safe for concurrent use. A nil *Decisions remembers nothing.
 type Decisions struct {
 	db         store.DB
 	collection store.Collection
@@ -32,9 +32,9 @@ type Decisions struct {
 	flushing bool       // a flush comes within flushDelay
 }
 
-// flushDelay is how long a decision waits for others before it is durable. By itself the store would
-// wait for a minute: a client that starts again makes the decisions of that minute, and its node may
-// lose its power and the server at once.
+// flushDelay is how long a decision waits for others before it is durable. By itself the store
+// would wait for a minute: a client that starts again makes the decisions of that minute, and its
+// node may lose its power and the server at once.
 const flushDelay = time.Second
 
 // remembered is a decision as it is stored. Its name is a hash of the request.
@@ -45,8 +45,8 @@ type remembered struct {
 		RV   string `json:"resourceVersion"`
 	} `json:"metadata"`
 
-	// At is when the server has allowed it. ByRules is set if RBAC objects did, which decide if they are
-	// cached. User is a hash of the user's name.
+	// At is when the server has allowed it. ByRules is set if RBAC objects did, which decide if
+	// they are cached. User is a hash of the user's name.
 	At      time.Time `json:"at"`
 	ByRules bool      `json:"byRules,omitempty"`
 	User    string    `json:"user,omitempty"`
@@ -86,9 +86,9 @@ func (d *Decisions) get(name string) *remembered {
 }
 
 // allowed reports whether the server has allowed a request lately. rules is set if RBAC objects are
-// cached: then decisions that such objects made do not count, as they may have changed. A clock that
-// was set back makes a decision as good as new: on machines without a battery for their clock, every
-// start does that.
+// cached: then decisions that such objects made do not count, as they may have changed. A clock
+// that was set back makes a decision as good as new: on machines without a battery for their clock,
+// every start does that.
 func (d *Decisions) allowed(id string, now time.Time, rules bool) bool {
 	if d == nil {
 		return false
@@ -97,8 +97,8 @@ func (d *Decisions) allowed(id string, now time.Time, rules bool) bool {
 	return r != nil && now.Sub(r.At) < d.expiry && !(rules && r.ByRules)
 }
 
-// note stores a decision of the server on a user's request. To spare the disk, one that is repeated is only stored again
-// when an eighth of its time has passed.
+// note stores a decision of the server on a user's request. To spare the disk, one that is repeated
+// is only stored again when an eighth of its time has passed.
 func (d *Decisions) note(id, user string, allowed, byRules bool, now time.Time) {
 	if d == nil {
 		return
@@ -146,9 +146,9 @@ func (d *Decisions) flush() {
 	}
 }
 
-// surplus returns the deletions of what has expired, if there is more than may be remembered, and of
-// the oldest decisions of those users who have most of them. So a user that asks for ever more does not
-// make the others' be forgotten. One decision is never deleted.
+// surplus returns the deletions of what has expired, if there is more than may be remembered, and
+// of the oldest decisions of those users who have most of them. So a user that asks for ever more
+// does not make the others' be forgotten. One decision is never deleted.
 func (d *Decisions) surplus(but string, now time.Time) []store.Change {
 	if d.collection.State().Count < maxDecisions {
 		return nil

@@ -14,19 +14,20 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// Source returns the version of a cached collection, safe for concurrent use. It may change later than what
-// the collection's View returns, never earlier.
+// Source returns the version of a cached collection, safe for concurrent use. It may change later
+// than what the collection's View returns, never earlier.
 type Source func() Version
 
-// Version identifies the content of a collection: each change of an object makes another one, and nothing
-// else does. Unlike a resourceVersion, it does not move with bookmarks. The zero Version is that of a
-// collection that is not complete.
+// Version identifies the content of a collection: each change of an object makes another one, and
+// nothing else does. Unlike a resourceVersion, it does not move with bookmarks. The zero Version is
+// that of a collection that is not complete.
 type Version struct {
 	Of      store.Collection
 	Changes int64 // of the objects of Of
 }
 
-// rulesVersion has the versions of the collections of Rules; it is zero if one of them is not complete.
+// rulesVersion has the versions of the collections of Rules; it is zero if one of them is not
+// complete.
 type rulesVersion [4]Version // of roles, then of bindings
 
 // Rules evaluates cached RBAC objects. It is safe for concurrent use. A nil *Rules allows nothing.
@@ -37,7 +38,8 @@ type Rules struct {
 	built *ruleset
 }
 
-// version identifies the state of the objects; it is zero if one of the collections is not complete.
+// version identifies the state of the objects; it is zero if one of the collections is not
+// complete.
 func (r *Rules) version() (all rulesVersion) {
 	if r == nil {
 		return rulesVersion{}
@@ -68,8 +70,8 @@ func (r *Rules) allow(spec authorizationv1.SubjectAccessReviewSpec) bool {
 	return r.built.allow(spec)
 }
 
-// build reads the objects. A corrupt one allows nothing. They may be newer than the version, which is
-// then read again at the next request.
+// build reads the objects. A corrupt one allows nothing. They may be newer than the version, which
+// is then read again at the next request.
 func build(version rulesVersion) (*ruleset, error) {
 	s := &ruleset{version: version, roles: map[string][]rbacv1.PolicyRule{}, grants: map[string][]grant{}}
 	role := func(o *object.Object) error {

@@ -27,9 +27,9 @@ import (
 //
 //	cache.Options{NewInformer: informer.NewFunc(db, informer.WithScheme(scheme))}
 //
-// Each kind of object, namespace and set of selectors has a collection of its own. They are read from
-// the address of a request that is not sent; of [WithScope], only the name of the transform is used,
-// without which each start makes a list.
+// Each kind of object, namespace and set of selectors has a collection of its own. They are read
+// from the address of a request that is not sent; of [WithScope], only the name of the transform is
+// used, without which each start makes a list.
 //
 // If the requests have no address, because the client is not one of net/http, [WithScope] has to
 // have namespace and selectors. Then only the first informer of a kind that the function makes
@@ -96,8 +96,8 @@ const (
 	shortenedTo  = 40 // bytes of longer selectors that are left
 )
 
-// shortened returns selectors for an id: in full or, if they are too long, truncated and with 64 bits of a
-// digest of the whole.
+// shortened returns selectors for an id: in full or, if they are too long, truncated and with 64
+// bits of a digest of the whole.
 func shortened(selectors string) string {
 	if len(selectors) <= maxSelectors {
 		return selectors

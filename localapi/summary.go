@@ -10,7 +10,8 @@ import (
 	"github.com/dustin/go-humanize/english"
 )
 
-// The words for the status of a cache, for service manager, commands, health checks and status page.
+// The words for the status of a cache, for service manager, commands, health checks and status
+// page.
 
 // staleAfter is the age in seconds from which data that is not caught up is an alarm. An ordinary
 // reconnection, with jitter and backoff, takes less.
@@ -19,7 +20,8 @@ const staleAfter = 5 * 60
 // CaughtUp is the word for a collection that has the server's state, as of the last answer.
 const CaughtUp = "caught up"
 
-// Stuck returns the words for a collection whose changes do not reach the store, for no known reason.
+// Stuck returns the words for a collection whose changes do not reach the store, for no known
+// reason.
 func Stuck(collection string) string {
 	return "STUCK: changes of " + collection + " do not get into the store"
 }

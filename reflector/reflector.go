@@ -71,7 +71,8 @@ func New(opts Options) *Reflector {
 	opts.Clock = cmp.Or[clock.WithTicker](opts.Clock, clock.RealClock{})
 	opts.Observer = cmp.Or[Observer](opts.Observer, nopObserver{})
 	opts.Logger = cmp.Or(opts.Logger, slog.New(slog.DiscardHandler))
-	opts.Backoff = cmp.Or(opts.Backoff, new(sleep.Backoff(800*time.Millisecond, 30*time.Second, 1))) // as client-go's reflector
+	// The same waits as in client-go's reflector.
+	opts.Backoff = cmp.Or(opts.Backoff, new(sleep.Backoff(800*time.Millisecond, 30*time.Second, 1)))
 	if opts.Identity == nil {
 		opts.Identity = func(context.Context) (string, error) { return opts.Checkpoint.Cluster, nil }
 	}
@@ -147,8 +148,8 @@ func (r *Reflector) relistFor(err error) error {
 	return nil
 }
 
-// Relist ends the watch, now or once one is open, and makes the next step a list, for a reason that was
-// found outside the reflector. It may be called at any time, and does not block.
+// Relist ends the watch, now or once one is open, and makes the next step a list, for a reason that
+// was found outside the reflector. It may be called at any time, and does not block.
 func (r *Reflector) Relist(reason store.Reason, why error) {
 	select {
 	case r.relistRequests <- &RelistError{Reason: reason, Err: why}:
@@ -313,7 +314,8 @@ func (r *Reflector) expected(o *object.Object) bool {
 // typeName returns the name of a type in errors and comparisons.
 func typeName(apiVersion, kind string) string { return strings.TrimSpace(apiVersion + " " + kind) }
 
-// pause waits before the next try, as long as the backoff or, if that is longer, the server asks for.
+// pause waits before the next try, as long as the backoff or, if that is longer, the server asks
+// for.
 func (r *Reflector) pause(ctx context.Context, err error) {
 	r.validated = false
 	// Not DelayWithReset of package wait: that starts over every two minutes even during an

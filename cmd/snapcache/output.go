@@ -84,7 +84,8 @@ func historySince(c localapi.Collection) string {
 	return fmt.Sprintf("%s (%s)", h.RV, h.Time.Local().Format(time.DateTime))
 }
 
-// tableBlock is how many rows are in memory, and laid out, at once. Columns may shift between blocks.
+// tableBlock is how many rows are in memory, and laid out, at once. Columns may shift between
+// blocks.
 const tableBlock = 1000
 
 // table prints rows in columns. If a column's header starts with ">", it is aligned to the right.

@@ -30,8 +30,8 @@ func UnlessWoken(ctx context.Context, c clock.Clock, d time.Duration, woken <-ch
 	return nil
 }
 
-// Backoff returns the waits between retries: first, then twice as long each time, up to most. Jitter is
-// the largest random part that is added to each, as a factor. A copy of it starts over.
+// Backoff returns the waits between retries: first, then twice as long each time, up to most.
+// Jitter is the largest random part that is added to each, as a factor. A copy of it starts over.
 func Backoff(first, most time.Duration, jitter float64) wait.Backoff {
 	return wait.Backoff{Duration: first, Cap: most, Factor: 2, Jitter: jitter, Steps: math.MaxInt}
 }

@@ -30,7 +30,8 @@ var (
 
 	browsePage = template.Must(template.Must(page.Clone()).New("browse").Parse(browseHTML))
 
-	// browsePolicy is the Content-Security-Policy of the pages of the browser, which have no script.
+	// browsePolicy is the Content-Security-Policy of the pages of the browser, which have no
+	// script.
 	browsePolicy = fmt.Sprintf("default-src 'none'; style-src '%s'; img-src data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'", hash(style))
 )
 

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestStatusWords checks that the words for a status, and the names of metrics, are made in one place
-// each, and that commands and pages put no field of a status into words of their own.
+// TestStatusWords checks that the words for a status, and the names of metrics, are made in one
+// place each, and that commands and pages put no field of a status into words of their own.
 func TestStatusWords(t *testing.T) {
 	words := []struct{ word, file string }{
 		{"caught up", "localapi/summary.go"},

@@ -18,8 +18,8 @@ import (
 	"github.com/snapcache/snapcache/store/bolt"
 )
 
-// retryAfter is how long a schedule waits after a snapshot that failed, or if there is nothing to copy
-// yet.
+// retryAfter is how long a schedule waits after a snapshot that failed, or if there is nothing to
+// copy yet.
 const retryAfter = 10 * time.Minute
 
 // Snapshots makes snapshots of a database. A nil pointer stands for a store that has none.
@@ -35,8 +35,8 @@ type Snapshots struct {
 	state localapi.SnapshotStatus
 }
 
-// New returns the snapshots of a database in a directory. cfg returns the schedule and the rotation,
-// and a channel that is closed when they may have changed.
+// New returns the snapshots of a database in a directory. cfg returns the schedule and the
+// rotation, and a channel that is closed when they may have changed.
 func New(db *bolt.DB, dir snapshot.Dir, cfg func() (config.Snapshots, <-chan struct{}), c clock.Clock, log *slog.Logger) *Snapshots {
 	s := &Snapshots{dir: dir, config: cfg, db: db, clock: c, log: log}
 	s.state.Dir = s.dir.Path

@@ -19,8 +19,8 @@ import (
 // resolveTimeout is how long the server may take to name a resource.
 const resolveTimeout = time.Minute
 
-// prepare applies the pending spec and opens the collection, unless it is open; if reopen is set, in
-// any case. It retries until ctx ends: the server may be down, or the disk full.
+// prepare applies the pending spec and opens the collection, unless it is open; if reopen is set,
+// in any case. It retries until ctx ends: the server may be down, or the disk full.
 //
 // Only a mistake in the configuration ends the agent: a resource that the server does not have or,
 // if nothing is cached, a credential that the server does not accept. An agent with cached objects

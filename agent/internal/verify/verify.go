@@ -188,7 +188,8 @@ type comparison struct {
 	suspects []string // the first keys that look different
 }
 
-// run compares the collection, counts the objects that differ, and repairs them if that is requested.
+// run compares the collection, counts the objects that differ, and repairs them if that is
+// requested.
 func (v *comparison) run(ctx context.Context) error {
 	v.stored, v.source, _, _ = v.Live()
 	if v.stored == nil || !v.stored.State().Synced {
