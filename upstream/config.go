@@ -14,6 +14,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/snapcache/snapcache/store"
 )
 
 const (
@@ -159,7 +161,7 @@ func configError(path, fault, hint string) error {
 	if path != "" {
 		fault = "kubeconfig " + path + ": " + fault
 	}
-	return errors.New(oneLine(fault) + ": " + hint)
+	return &store.Error{Err: errors.New(oneLine(fault)), Hint: hint}
 }
 
 func quoteEmpty(s string) string {

@@ -133,7 +133,7 @@ func filePath(c *cli.Context) (string, error) {
 // offlineError adds the next step to an error of opening; instead is that if an agent has the file open.
 func offlineError(path, instead string, err error) error {
 	if errors.Is(err, store.ErrLocked) {
-		return fmt.Errorf("the database %s is %w: stop the agent, or %s", path, inUse{err}, instead)
+		return &store.Error{Err: inUse{path, err}, Hint: "stop the agent, or " + instead}
 	}
 	return fileError(path, "", err)
 }

@@ -54,7 +54,7 @@ func reset(c *cli.Context) error {
 	aside, err := restore.Reset(path, c.Bool("delete"), time.Now())
 	switch {
 	case errors.Is(err, store.ErrLocked):
-		return fmt.Errorf("the database %s is %w: stop the agent first", path, inUse{err})
+		return &store.Error{Err: inUse{path, err}, Hint: "stop the agent first"}
 	case errors.Is(err, store.ErrNoStore):
 		return fmt.Errorf("there is %w at %s: nothing to discard", store.ErrNoStore, path)
 	case err != nil:

@@ -307,7 +307,7 @@ func restoreSnapshot(c *cli.Context, dir snapshot.Dir, cfg *config.AgentConfigur
 	defer done()
 	verdict, err := restore.FromSnapshot(ctx, dir.Find(name), path, bolt.Options{MaxBytes: cfg.Store.MaxSize.Value(), Keys: keys}, time.Now(), progress.step)
 	if errors.Is(err, store.ErrLocked) {
-		return fmt.Errorf("the database %s is %w: stop the agent, or restore into another file with --db", path, inUse{err})
+		return &store.Error{Err: inUse{path, err}, Hint: "stop the agent, or restore into another file with --db"}
 	}
 	if err != nil {
 		return restore.WithHint(err)

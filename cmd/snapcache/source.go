@@ -188,25 +188,28 @@ func (l *lookup) openSocket(ctx context.Context, socket string) (localapi.Source
 func fileError(path, socket string, err error) error {
 	switch {
 	case errors.Is(err, store.ErrNoStore):
-		return fmt.Errorf("there is %w at %s: start an agent (snapcache run) or give another file with --db", store.ErrNoStore, path)
+		return &store.Error{Err: fmt.Errorf("there is %w at %s", store.ErrNoStore, path), Hint: "start an agent (snapcache run) or give another file with --db"}
 	case errors.Is(err, store.ErrLocked) && socket == "":
-		return fmt.Errorf("the database %s is %w: check whether that agent is stuck, or give another --socket", path, inUse{err})
+		return &store.Error{Err: inUse{path, err}, Hint: "check whether that agent is stuck, or give another --socket"}
 	case errors.Is(err, store.ErrLocked):
-		return fmt.Errorf("the database %s is %w: an agent has it open, but no socket is at %s: give --socket", path, inUse{err}, socket)
+		return &store.Error{Err: inUse{path, err}, Hint: "an agent has it open, but no socket is at " + socket + ": give --socket"}
 	case errors.Is(err, store.ErrNetworkFS):
 		return withCode(exitUsage, restore.WithHint(err))
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("the database %s can't be read: %w: run this as the agent's user", path, fs.ErrPermission)
+		return &store.Error{Err: fmt.Errorf("the database %s can't be read: %w", path, fs.ErrPermission), Hint: "run this as the agent's user"}
 	case errors.As(err, new(*store.CorruptionError)):
 		return &store.Error{Err: err, Hint: "an agent that starts on it sets it aside"}
 	}
 	return restore.WithHint(err)
 }
 
-// inUse is store.ErrLocked worded for the middle of a sentence.
-type inUse struct{ err error }
+// inUse is store.ErrLocked with the database.
+type inUse struct {
+	path string
+	err  error
+}
 
-func (inUse) Error() string   { return "in use by another process" }
+func (e inUse) Error() string { return "the database " + e.path + " is in use by another process" }
 func (e inUse) Unwrap() error { return e.err }
 
 func sameFile(a, b string) bool {
