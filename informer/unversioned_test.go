@@ -213,8 +213,10 @@ func TestFakeControllerSource(t *testing.T) {
 		source.Modify(fakePod("", "two"))
 		synctest.Wait()
 		require.Equal(t, []string{"update one two"}, rec.take())
-		source.ResetWatch()
 		source.ModifyDropWatch(fakePod("", "three"))
+		ended := source.Broadcaster // not ResetWatch, which forgets the missed event
+		source.Broadcaster = watch.NewBroadcaster(100, watch.WaitIfChannelFull)
+		ended.Shutdown()
 		time.Sleep(time.Minute) // simulated
 		synctest.Wait()
 		require.Equal(t, []string{"update two three"}, rec.take())
