@@ -33,10 +33,6 @@ const (
 	// compactRetry is the pause after a compaction that failed.
 	compactRetry = time.Hour
 
-	// rekeyRetry is the pause after a rewrite under another key that failed, because a list changed the
-	// buckets meanwhile or the disk was full.
-	rekeyRetry = 30 * time.Second
-
 	// compactSpare is how many bytes of disk a compaction leaves free for concurrent writes.
 	compactSpare = 16 << 20
 )
@@ -302,40 +298,6 @@ func (db *DB) compactInBackground(ctx context.Context) {
 		l := db.lock()
 		defer l.unlock()
 		l.compactor.notBefore = db.opts.Clock.Now().Add(compactRetry)
-	}
-}
-
-// rekeyDue reports whether the current file is not encrypted with the key of the options.
-func (db *DB) rekeyDue() bool { return db.handle.Stats(db.opts.Keys).EncryptionDue }
-
-// rekeyIfDue starts to rewrite the file in the background, at most once for an open database.
-func (db locked) rekeyIfDue() {
-	if db.rekeying || db.opts.ReadOnly || db.opts.hooks.byHand || !db.rekeyDue() {
-		return
-	}
-	db.rekeying = true
-	db.start(db.rekey)
-}
-
-// rekey compacts until the file is encrypted with the key of the options. A compaction writes
-// a new file, which replaces the old one by a rename: no file ever has two keys.
-func (db *DB) rekey(ctx context.Context) {
-	failing := false
-	for db.rekeyDue() {
-		start := db.opts.Clock.Now()
-		_, _, err := db.Compact(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return
-		case err == nil && !db.rekeyDue():
-			db.opts.Logger.Info("the database was rewritten under the key that the configuration names", "encryption_key", db.Stats().EncryptionKey,
-				"took", db.opts.Clock.Since(start).Round(time.Millisecond))
-			return
-		case err != nil && !errors.Is(err, ErrBusy) && !failing:
-			failing = true
-			db.opts.Logger.Error("the database can't be rewritten under the key that the configuration names; it stays in use as it is until a retry succeeds", "error", err)
-		}
-		db.wait(ctx, rekeyRetry, nil)
 	}
 }
 

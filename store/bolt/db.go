@@ -115,10 +115,10 @@ type DB struct {
 	committer   *boltfile.Committer
 	log         *writeback.Log
 	writerViews map[string]*view // by collection, see locked.writerView
-	trimmedAt   time.Time        // when the histories were trimmed
+	historian   historian
 	indexer     indexer
 	compactor   compactor
-	rekeying    bool // the file is, or was, rewritten under the key of the options
+	rekeyer     rekeyer
 
 	ctx    context.Context //nolint:containedctx // of the work in the background, which no call has; ends with the database
 	cancel context.CancelFunc
@@ -173,7 +173,7 @@ func open(path string, opts Options, look func(*boltfile.File) error) (*DB, erro
 	}
 	db := &DB{
 		path: path, opts: opts, codecs: format.NewCodecs(), handle: boltfile.NewHandle(f, opts.Logger),
-		writerViews: map[string]*view{}, trimmedAt: opts.Clock.Now(),
+		writerViews: map[string]*view{}, historian: historian{trimmedAt: opts.Clock.Now()},
 		indexer: indexer{builds: map[string]*build{}, spilling: map[string]bool{}},
 	}
 	db.ctx, db.cancel = context.WithCancel(context.Background())

@@ -1,6 +1,8 @@
 package bolt
 
 import (
+	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -30,6 +32,55 @@ func TestCompactor_Due(t *testing.T) {
 			require.Equal(t, c.want, x.due(morning, c.size, c.free, compactMinFree))
 		})
 	}
+}
+
+func TestHistorian_Due(t *testing.T) {
+	h := historian{trimmedAt: morning}
+	require.False(t, h.due(morning))
+	require.False(t, h.due(morning.Add(trimInterval-1)))
+	require.True(t, h.due(morning.Add(trimInterval)))
+	h.trimmedAt = morning.Add(trimInterval)
+	require.False(t, h.due(morning.Add(2*trimInterval-1)))
+	require.False(t, h.due(morning), "the clock was set back")
+}
+
+// The rewrite begins once for an open database, as soon as it is due.
+func TestRekeyer_Begin(t *testing.T) {
+	var r rekeyer
+	require.False(t, r.begin(false))
+	require.True(t, r.begin(true))
+	require.False(t, r.begin(true), "it goes on")
+	require.False(t, r.begin(false))
+	require.False(t, r.begin(true), "it has ended")
+}
+
+// The rewrite is retried until the file has the key. The first failure is logged; a file that was busy
+// is none.
+func TestRekeyer_Next(t *testing.T) {
+	var r rekeyer
+	full := errors.New("the disk is full")
+	for i, try := range []struct {
+		err              error
+		due              bool
+		done, logFailure bool
+	}{
+		{fmt.Errorf("compact: %w", ErrBusy), true, false, false},
+		{full, true, false, true},
+		{full, true, false, false},
+		{ErrBusy, true, false, false},
+		{full, true, false, false},
+		{nil, true, false, false}, // the file has another key all the same
+		{nil, false, true, false},
+	} {
+		done, logFailure := r.next(try.err, try.due)
+		require.Equal(t, try.done, done, i)
+		require.Equal(t, try.logFailure, logFailure, i)
+	}
+
+	r = rekeyer{}
+	done, logFailure := r.next(full, false)
+	require.False(t, done, "the file has the key, but its name may not be durable")
+	require.True(t, logFailure)
 }
 
 // The end of a replacement wakes a build that waits, once; if the build does not wait, it finds the

@@ -18,9 +18,17 @@ const (
 	trimInterval = time.Hour
 )
 
-// trimIfDue trims the histories if trimInterval has passed.
+// historian decides when the histories of a database are trimmed. The write lock guards it.
+type historian struct {
+	trimmedAt time.Time // or when the database was opened
+}
+
+// due reports whether a flush is to trim the histories. A fold trims them anyway.
+func (h *historian) due(now time.Time) bool { return now.Sub(h.trimmedAt) >= trimInterval }
+
+// trimIfDue trims the histories if that is due.
 func (db locked) trimIfDue() {
-	if db.opts.Clock.Since(db.trimmedAt) >= trimInterval {
+	if db.historian.due(db.opts.Clock.Now()) {
 		db.trimHistories()
 	}
 }
@@ -28,7 +36,7 @@ func (db locked) trimIfDue() {
 // trimHistories trims each collection's history to the bounds of the options. The log calls it
 // before a flush, a fold or its end, so that it costs no write of its own.
 func (db locked) trimHistories() {
-	db.trimmedAt = db.opts.Clock.Now()
+	db.historian.trimmedAt = db.opts.Clock.Now()
 	var ids []string
 	err := db.handle.View(func(tx *boltfile.Tx) error {
 		return eachCollection(tx, func(id string, _ *boltfile.Bucket) error { ids = append(ids, id); return nil })
