@@ -258,7 +258,7 @@ func TestCopyRefuses(t *testing.T) {
 		})
 	}
 
-	full, path := newDB(t, bolt.CompactAt(bolt.Options{}, 0, func(string) (int64, error) { return 1 << 20, nil }))
+	full, path := newDB(t, bolt.OnDisk(bolt.Options{}, func(string) (int64, error) { return 1 << 20, nil }))
 	_, err := full.Backup(t.Context(), filepath.Dir(path), nil)
 	require.ErrorIs(t, err, bolt.ErrNoRoom)
 	db, path := newDB(t, bolt.Options{})

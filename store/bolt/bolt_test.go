@@ -54,7 +54,7 @@ func (h *harness) open(t storetest.T) {
 				case 1:
 					err = db.Flush()
 				case 2:
-					if _, _, err = db.Compact(context.Background()); errors.Is(err, bolt.ErrBusy) {
+					if err = db.CompactAnyway(context.Background()); errors.Is(err, bolt.ErrBusy) {
 						err = nil
 					}
 				}
@@ -86,9 +86,6 @@ func suite(t *testing.T, opts bolt.Options, folding bool) {
 	opts.ViewLimit = time.Hour // some tests read a large view for longer than the limit
 	opts.HistoryRetention = storetest.HistoryRetention
 	opts = bolt.InSteps(opts, 5)
-	if folding {
-		opts = bolt.CompactAnyway(opts)
-	}
 	storetest.Run(t, func(t storetest.T) storetest.Harness {
 		dir, err := os.MkdirTemp("", "bolt")
 		require.NoError(t, err)

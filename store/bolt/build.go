@@ -1,6 +1,7 @@
 package bolt
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,9 +78,7 @@ func (db locked) startBuild(c *collection, work bool) {
 	}
 	b := &build{c: c, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	db.indexer.builds[c.id] = b
-	if !db.opts.hooks.byHand {
-		db.start(b.run)
-	}
+	db.start(b.run)
 }
 
 // run takes steps until there is nothing left to do.
@@ -185,12 +184,16 @@ func (c *collection) fileNext(tx *boltfile.Tx, gen *boltfile.Bucket, name []byte
 	}
 	decode := func(k, b []byte) (row, error) { o, _ := v.object(k, b); return row{string(k), o}, nil }
 	entries := make([][]string, len(indexes))
+	limit := stepRecords
+	if h := c.db.opts.hooks; h != nil {
+		limit = cmp.Or(h.stepRecords, limit)
+	}
 	more, size := false, 0
 	for r, err := range scan(v, v.path(format.BucketObjects), "", build.After, decode) {
 		if err != nil {
 			return nil, 0, err
 		}
-		if more = objects == c.db.opts.hooks.stepRecords || size >= stepBytes; more {
+		if more = objects == limit || size >= stepBytes; more {
 			break
 		}
 		build.After = r.key

@@ -98,9 +98,9 @@ type compactor struct {
 }
 
 // due reports whether a compaction is worth its writes and the previous one is long enough ago.
-// size is the file's, free its unused bytes. minFree is compactMinFree, except in tests.
-func (c *compactor) due(now time.Time, size, free, minFree int64) bool {
-	return !c.running && !now.Before(c.notBefore) && free >= minFree && free >= compactFreeFactor*(size-free)
+// size is the file's, free its unused bytes.
+func (c *compactor) due(now time.Time, size, free int64) bool {
+	return !c.running && !now.Before(c.notBefore) && free >= compactMinFree && free >= compactFreeFactor*(size-free)
 }
 
 // compaction is one rewrite of an open database.
@@ -128,7 +128,7 @@ func (c *compaction) run(ctx context.Context) (before, after int64, err error) {
 	if err != nil {
 		return before, before, err
 	}
-	if err := checkFreeSpace(filepath.Dir(c.path), before-free+boltfile.AllocBytes+compactSpare, db.opts.hooks.freeDisk); err != nil {
+	if err := db.checkFreeSpace(filepath.Dir(c.path), before-free+boltfile.AllocBytes+compactSpare); err != nil {
 		return before, before, err
 	}
 	tmp := c.path + compactSuffix
@@ -138,11 +138,11 @@ func (c *compaction) run(ctx context.Context) (before, after int64, err error) {
 	if c.dst, err = c.old.OpenSuccessor(tmp, db.opts.Keys, db.opts.file()); err != nil {
 		return before, before, errors.Join(err, os.RemoveAll(tmp))
 	}
-	if err = db.opts.hooks.compactStep("begun"); err == nil {
+	if err = db.opts.hooks.at("begun"); err == nil {
 		err = c.copy(ctx, tmp)
 	}
 	if err == nil {
-		err = db.opts.hooks.compactStep("copied")
+		err = db.opts.hooks.at("copied")
 	}
 	if err == nil {
 		after, err = c.finish(ctx, tmp, before)
@@ -242,10 +242,10 @@ func (c *compaction) finish(ctx context.Context, tmp string, before int64) (afte
 	if err != nil {
 		return before, err
 	}
-	if after = info.Size(); after >= before && c.dst.SameKey(c.old) && !scrubs && !db.opts.hooks.compactAnyway {
+	if after = info.Size(); after >= before && c.dst.SameKey(c.old) && !scrubs {
 		return before, nil
 	}
-	if err := db.opts.hooks.compactStep("synced"); err != nil {
+	if err := db.opts.hooks.at("synced"); err != nil {
 		return before, err
 	}
 	if err := os.Rename(tmp, c.path); err != nil {
@@ -253,7 +253,7 @@ func (c *compaction) finish(ctx context.Context, tmp string, before int64) (afte
 	}
 	c.renamed = true
 	db.committer.Swap(c.dst)
-	if err := db.opts.hooks.compactStep("named"); err != nil {
+	if err := db.opts.hooks.at("named"); err != nil {
 		return after, err
 	}
 	if err := db.committer.ResyncMeta(); err != nil {
@@ -274,12 +274,12 @@ func (db *DB) sizes() (size, free int64, err error) {
 
 // compactIfDue starts a compaction in the background if it is due. The log calls it after a fold.
 func (db locked) compactIfDue() {
-	if db.opts.hooks.byHand || db.indexer.busy() {
+	if db.indexer.busy() {
 		return
 	}
 	now := db.opts.Clock.Now()
 	size, free, err := db.sizes()
-	if err != nil || !db.compactor.due(now, size, free, db.opts.hooks.compactMinFree) {
+	if err != nil || !db.compactor.due(now, size, free) {
 		return
 	}
 	db.compactor.notBefore = now.Add(compactEvery)
@@ -331,7 +331,11 @@ func Compact(path string, opts Options) (before, after int64, err error) {
 }
 
 // checkFreeSpace returns ErrNoRoom unless the disk of dir has need bytes free.
-func checkFreeSpace(dir string, need int64, free func(dir string) (int64, error)) error {
+func (db *DB) checkFreeSpace(dir string, need int64) error {
+	free := boltfile.FreeDisk
+	if h := db.opts.hooks; h != nil && h.freeDisk != nil {
+		free = h.freeDisk
+	}
 	have, err := free(dir)
 	if err != nil {
 		return fmt.Errorf("free disk: %w", err)

@@ -148,7 +148,7 @@ func TestCompactRefuses(t *testing.T) {
 	_, _, err = bolt.Compact(path+".none", bolt.Options{})
 	require.ErrorIs(t, err, store.ErrNoStore)
 
-	_, _, err = bolt.Compact(path, bolt.CompactAt(bolt.Options{}, 0, func(dir string) (int64, error) {
+	_, _, err = bolt.Compact(path, bolt.OnDisk(bolt.Options{}, func(dir string) (int64, error) {
 		require.Equal(t, filepath.Dir(path), dir)
 		return 100 << 10, nil
 	}))

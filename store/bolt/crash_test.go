@@ -75,7 +75,7 @@ func drawIndexes(t *rapid.T) (indexes []store.Index) {
 func (l *life) now() *storetest.Model { return l.since[len(l.since)-1] }
 
 func (l *life) open(t *rapid.T) {
-	opts := bolt.CompactAnyway(bolt.ByHand(bolt.Options{FlushInterval: time.Hour, ReplaceBudget: 600, Keys: l.keys, HistoryRetention: storetest.HistoryRetention}, 3))
+	opts := bolt.ByHand(bolt.Options{FlushInterval: time.Hour, ReplaceBudget: 600, Keys: l.keys, HistoryRetention: storetest.HistoryRetention}, 3)
 	db, err := bolt.Open(l.path, bolt.InSlices(opts, l.slice, l.betweenSlices))
 	require.NoError(t, err)
 	l.db = db
@@ -103,8 +103,7 @@ func (l *life) reindex(t *rapid.T) {
 
 // compact compacts the file, which does not change the durable state.
 func (l *life) compact(t *rapid.T) {
-	_, _, err := l.db.Compact(context.Background())
-	require.NoError(t, err)
+	require.NoError(t, l.db.CompactAnyway(context.Background()))
 }
 
 // build takes some steps of the builds in progress.

@@ -81,7 +81,7 @@ type Options struct {
 	// Logger logs the work of the database in the background; nil discards it.
 	Logger *slog.Logger
 
-	hooks hooks // zero in production
+	hooks *hooks // nil in production
 }
 
 // setDefaults sets the options that are zero.
@@ -98,7 +98,6 @@ func (opts *Options) setDefaults() {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	opts.hooks.setDefaults()
 }
 
 // DB is an open database. See [store.DB].
@@ -137,7 +136,11 @@ func Open(path string, opts Options) (*DB, error) { return open(path, opts, nil)
 func open(path string, opts Options, look func(*boltfile.File) error) (*DB, error) {
 	opts.setDefaults()
 	if !opts.ReadOnly {
-		if err := boltfile.RefuseNetwork(path, opts.hooks.networkFS); err != nil {
+		fileSystem := boltfile.NetworkFS
+		if h := opts.hooks; h != nil && h.networkFS != nil {
+			fileSystem = h.networkFS
+		}
+		if err := boltfile.RefuseNetwork(path, fileSystem); err != nil {
 			return nil, err
 		}
 	}
@@ -182,12 +185,16 @@ func open(path string, opts Options, look func(*boltfile.File) error) (*DB, erro
 		Path: path, Handle: db.handle, Clock: opts.Clock, ViewLimit: opts.ViewLimit,
 		BeforeCommit: writer.closeViews, AfterUncertain: func(err error) { db.log.NoteFlush(err) },
 	}
-	db.log = writeback.New(writeback.Options{
+	write := writeback.Options{
 		Path: path, Handle: db.handle, Committer: db.committer, Codecs: db.codecs, Clock: opts.Clock, Logger: opts.Logger,
-		Interval: opts.FlushInterval, SliceBytes: opts.hooks.sliceBytes, OnTime: db.flushOnTime,
+		Interval: opts.FlushInterval, OnTime: db.flushOnTime,
 		BeforeFlush: writer.trimIfDue, BeforeFold: writer.trimHistories, MayFold: func() bool { return !db.compactor.running },
-		AfterFold: writer.compactIfDue, FoldStep: opts.hooks.foldStep,
-	})
+		AfterFold: writer.compactIfDue,
+	}
+	if h := opts.hooks; h != nil {
+		write.SliceBytes, write.FoldStep = h.sliceBytes, h.foldStep
+	}
+	db.log = writeback.New(write)
 	if err := db.begin(); err != nil {
 		return nil, errors.Join(err, db.handle.Close())
 	}
@@ -397,7 +404,7 @@ func (db locked) closeViews() {
 // start runs fn in a goroutine that Close waits for, unless Close has begun. fn must return soon after
 // ctx ends.
 func (db locked) start(fn func(ctx context.Context)) {
-	if db.ctx.Err() == nil {
+	if h := db.opts.hooks; db.ctx.Err() == nil && (h == nil || !h.byHand) {
 		db.active.Go(func() { fn(db.ctx) })
 	}
 }
@@ -436,5 +443,5 @@ func (db *DB) hidden(fn func(*boltfile.Tx) error) error {
 
 // file returns the options of the file.
 func (opts Options) file() boltfile.Options {
-	return boltfile.Options{MaxBytes: opts.MaxBytes, ReadOnly: opts.ReadOnly, MaxMapBytes: opts.hooks.maxMapBytes}
+	return boltfile.Options{MaxBytes: opts.MaxBytes, ReadOnly: opts.ReadOnly}
 }

@@ -77,7 +77,7 @@ func TestDescriptionInFile(t *testing.T) {
 // A description survives a compaction and another key, and is not in clear in an encrypted file.
 func TestDescriptionIsCopied(t *testing.T) {
 	path := described(t, bolt.Keyring{})
-	db, err := bolt.Open(path, bolt.CompactAnyway(bolt.Options{Keys: keysOf(1)}))
+	db, err := bolt.Open(path, bolt.Options{Keys: keysOf(1)})
 	require.NoError(t, err)
 	defer db.Close()
 	_, _, err = db.Compact(context.Background())

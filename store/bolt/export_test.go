@@ -1,6 +1,8 @@
 package bolt
 
 import (
+	"context"
+	"errors"
 	"maps"
 	"slices"
 
@@ -14,7 +16,12 @@ import (
 
 // hooked returns opts with hooks that set changed.
 func hooked(opts Options, set func(*hooks)) Options {
-	set(&opts.hooks)
+	var h hooks
+	if opts.hooks != nil {
+		h = *opts.hooks
+	}
+	set(&h)
+	opts.hooks = &h
 	return opts
 }
 
@@ -66,16 +73,22 @@ func InSteps(opts Options, records int) Options {
 	return hooked(opts, func(h *hooks) { h.stepRecords = records })
 }
 
-// CompactAt returns options under which a database compacts itself if so many bytes are free in the
-// file, on a disk that has the room that free returns; nil is the real disk.
-func CompactAt(opts Options, minFree int64, free func(dir string) (int64, error)) Options {
-	return hooked(opts, func(h *hooks) { h.compactMinFree, h.freeDisk = minFree, free })
+// OnDisk returns options for a disk that has the room that free returns.
+func OnDisk(opts Options, free func(dir string) (int64, error)) Options {
+	return hooked(opts, func(h *hooks) { h.freeDisk = free })
 }
 
-// CompactAnyway returns options under which a compaction replaces the file even if that saves
-// nothing.
-func CompactAnyway(opts Options) Options {
-	return hooked(opts, func(h *hooks) { h.compactAnyway = true })
+// CompactAnyway is Compact of a file that is to be sanitized: it is replaced even if that saves nothing.
+func (db *DB) CompactAnyway(ctx context.Context) error {
+	was := db.compactor.count.Load()
+	err := db.hidden(func(tx *boltfile.Tx) error { return tx.Bucket(format.BucketMeta).Put(format.KeySanitize, []byte{1}) })
+	if err == nil {
+		_, _, err = db.Compact(ctx)
+	}
+	if err == nil && db.compactor.count.Load() == was {
+		err = errors.New("the file was not replaced")
+	}
+	return err
 }
 
 // CompactSteps returns options under which a compaction calls a function at each step.
@@ -133,9 +146,4 @@ func (db *DB) OpenReads() int {
 	}
 	defer tx.Rollback()
 	return tx.File().OpenReads() - 1
-}
-
-// Mapping returns opts for a platform that can map only files of at most so many bytes.
-func Mapping(opts Options, limit int64) Options {
-	return hooked(opts, func(h *hooks) { h.maxMapBytes = limit })
 }

@@ -1,42 +1,30 @@
 package bolt
 
-import (
-	"cmp"
-
-	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
-	"github.com/snapcache/snapcache/store/bolt/internal/writeback"
-)
-
-// hooks are the settings that tests change.
+// hooks are what a test changes in a database; nil in production. A zero field changes nothing.
 type hooks struct {
-	byHand         bool  // nothing starts in the background
-	stepRecords    int   // in place of the constant of that name
-	compactMinFree int64 // in place of the constant of that name
-	compactAnyway  bool  // a compaction replaces the file even if it saves nothing
-	sliceBytes     int   // see writeback.SliceBytes
-	maxMapBytes    int64 // see boltfile.Options
+	// byHand starts nothing in the background, so that tests of crashes can repeat a sequence of steps.
+	byHand bool
 
-	foldStep    func() error            // between two slices of a fold
-	compactStep func(step string) error // when the new file of a compaction is "begun", "copied", "synced", "named"
-	freeDisk    func(dir string) (int64, error)
-	networkFS   func(path string) (string, error)
+	// stepRecords replaces the constant of that name, and sliceBytes the one of writeback, so that a few
+	// objects make several steps of a build, and slices of a fold.
+	stepRecords, sliceBytes int
+
+	// foldStep is called between two slices of a fold, and compactStep when the new file of a compaction is
+	// "begun", "copied", "synced" and "named". Their error ends the work there, because a crash at any of
+	// these places must lose nothing.
+	foldStep    func() error
+	compactStep func(step string) error
+
+	// freeDisk and networkFS replace those of boltfile, because a test can't fill a disk or mount one over a
+	// network.
+	freeDisk  func(dir string) (int64, error)
+	networkFS func(path string) (string, error)
 }
 
-// setDefaults sets the hooks that are zero to the values of production.
-func (h *hooks) setDefaults() {
-	h.stepRecords = cmp.Or(h.stepRecords, stepRecords)
-	h.compactMinFree = cmp.Or(h.compactMinFree, compactMinFree)
-	h.sliceBytes = cmp.Or(h.sliceBytes, writeback.SliceBytes)
-	if h.foldStep == nil {
-		h.foldStep = func() error { return nil }
+// at calls compactStep.
+func (h *hooks) at(step string) error {
+	if h == nil || h.compactStep == nil {
+		return nil
 	}
-	if h.compactStep == nil {
-		h.compactStep = func(string) error { return nil }
-	}
-	if h.freeDisk == nil {
-		h.freeDisk = boltfile.FreeDisk
-	}
-	if h.networkFS == nil {
-		h.networkFS = boltfile.NetworkFS
-	}
+	return h.compactStep(step)
 }

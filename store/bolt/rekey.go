@@ -38,7 +38,7 @@ func (db *DB) rekeyDue() bool { return db.handle.Stats(db.opts.Keys).EncryptionD
 
 // rekeyIfDue starts to rewrite the file in the background if that is due.
 func (db locked) rekeyIfDue() {
-	if !db.opts.ReadOnly && !db.opts.hooks.byHand && db.rekeyer.begin(db.rekeyDue()) {
+	if !db.opts.ReadOnly && db.rekeyer.begin(db.rekeyDue()) {
 		db.start(db.rekey)
 	}
 }

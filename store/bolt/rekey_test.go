@@ -164,7 +164,7 @@ func TestRekeyOffline(t *testing.T) {
 func TestRekey_DiskFull_IsRetried(t *testing.T) {
 	path := sampleFile(t)
 	log := make(lines, 100)
-	opts := bolt.CompactAt(bolt.Options{Keys: keysOf(1), Logger: slog.New(slog.NewTextHandler(log, nil))}, 1<<40, func(string) (int64, error) { return 0, nil })
+	opts := bolt.OnDisk(bolt.Options{Keys: keysOf(1), Logger: slog.New(slog.NewTextHandler(log, nil))}, func(string) (int64, error) { return 0, nil })
 	db, err := bolt.Open(path, opts)
 	require.NoError(t, err)
 	c, err := db.Open(storetest.Info("pods"), append(lifeIndexes(), mine)...)

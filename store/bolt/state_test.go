@@ -29,7 +29,7 @@ func TestCompactor_Due(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			x := compactor{running: c.running, notBefore: c.notBefore}
-			require.Equal(t, c.want, x.due(morning, c.size, c.free, compactMinFree))
+			require.Equal(t, c.want, x.due(morning, c.size, c.free))
 		})
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -33,9 +34,6 @@ const (
 type Options struct {
 	MaxBytes int64 // quota; writes that would grow the file further fail; 0 for none
 	ReadOnly bool  // opens an existing file beside other readers
-
-	// MaxMapBytes is the largest file that can be mapped; 0 is the platform's limit.
-	MaxMapBytes int64
 }
 
 // Open opens the file at path, and creates an empty one if there is none and it is not opened for
@@ -49,7 +47,7 @@ func Open(path string, opts Options) (f *File, err error) {
 }
 
 func open(path string, opts Options) (*File, error) {
-	if err := errors.Join(mappable(path, opts), checkNotTruncated(path)); err != nil {
+	if err := errors.Join(mappable(path, opts, mapLimit()), checkNotTruncated(path)); err != nil {
 		return nil, err
 	}
 	var file *os.File
@@ -125,17 +123,17 @@ func RefuseNetwork(path string, fileSystem func(path string) (network string, er
 // total. While a file is rewritten, two files are mapped.
 const maxMapBytes32 = 1 << 30
 
-// mappable returns an error if the file, or one as large as its quota, can't be mapped. Such a file
-// must not be set aside: a 64-bit program can open it.
-func mappable(path string, opts Options) error {
-	limit := opts.MaxMapBytes
-	switch {
-	case limit > 0:
-	case strconv.IntSize == 32:
-		limit = maxMapBytes32
-	default:
-		return nil
+// mapLimit returns the largest file that this program can map.
+func mapLimit() int64 {
+	if strconv.IntSize == 32 {
+		return maxMapBytes32
 	}
+	return math.MaxInt64
+}
+
+// mappable returns an error if the file, or one as large as its quota, can't be mapped: it has more
+// than limit bytes. Such a file must not be set aside: a 64-bit program can open it.
+func mappable(path string, opts Options, limit int64) error {
 	if !opts.ReadOnly && opts.MaxBytes > limit {
 		return fmt.Errorf("%s: %w: its quota is %d bytes: set store.maxSize to %d or less", path, store.ErrTooLarge, opts.MaxBytes, limit)
 	}

@@ -2,6 +2,7 @@ package writeback
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -23,11 +24,11 @@ const (
 	// foldInterval is the age of the journal at which a fold begins.
 	foldInterval = 24 * time.Hour
 
-	// SliceBytes bounds the pages that one transaction of a fold writes. The pages that one
+	// sliceBytes bounds the pages that one transaction of a fold writes. The pages that one
 	// transaction frees are used by the next one. A single transaction would free all pages at its
 	// end: the file would be larger by as much, and so would bbolt's list of free pages, 8 bytes a
 	// page, which every commit writes.
-	SliceBytes = 1 << 20
+	sliceBytes = 1 << 20
 )
 
 // foldDue reports whether the journal is so large or old that it must be folded.
@@ -49,7 +50,7 @@ func (l *Log) Fold() error {
 		l.folded = l.opts.Clock.Now()
 		return nil
 	}
-	limit := l.opts.SliceBytes
+	limit := cmp.Or(l.opts.SliceBytes, sliceBytes)
 	if len(l.dirty) > 0 && l.mem.cells() > limit/boltfile.PageSize && l.schedule.bytes <= maxJournalBytes {
 		if err := l.append(); err != nil {
 			return fmt.Errorf("fold: %w", err)
@@ -71,7 +72,7 @@ func (l *Log) Fold() error {
 			}
 			return true, errors.Join(dropJournal(tx), meta.Delete(format.KeyFolding))
 		})
-		if err == nil && s.rest {
+		if err == nil && s.rest && l.opts.FoldStep != nil {
 			err = l.opts.FoldStep()
 		}
 		if err != nil {

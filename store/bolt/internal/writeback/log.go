@@ -40,7 +40,7 @@ type journal struct {
 	damage error  // that ended the replay; nil for none
 }
 
-// Options are the dependencies and settings of a Log; all of them are required.
+// Options are the dependencies and settings of a Log; all but SliceBytes and FoldStep are required.
 type Options struct {
 	Path      string // for errors
 	Handle    *boltfile.Handle
@@ -52,20 +52,20 @@ type Options struct {
 	// Interval is the flush interval, see Log.SetInterval.
 	Interval time.Duration
 
-	// SliceBytes bounds the bytes of the pages that one transaction of a fold writes; see the
-	// constant of the same name.
-	SliceBytes int
-
 	// OnTime is called by the timer, in a goroutine of its own. It calls FlushIfDue as the
 	// writer, unless the database is closed.
 	OnTime func()
 
 	// These are called by the writer's goroutine.
-	BeforeFlush func()       // before a flush; it may Put
-	BeforeFold  func()       // before a fold that the journal's size or age, or Close, calls for; it may Put
-	MayFold     func() bool  // reports whether a flush may fold
-	AfterFold   func()       // after a fold
-	FoldStep    func() error // between two slices of a fold; its error ends the fold
+	BeforeFlush func()      // before a flush; it may Put
+	BeforeFold  func()      // before a fold that the journal's size or age, or Close, calls for; it may Put
+	MayFold     func() bool // reports whether a flush may fold
+	AfterFold   func()      // after a fold
+
+	// Only tests set these, because a crash between two slices of a fold must lose nothing. SliceBytes
+	// replaces sliceBytes. FoldStep is called between two slices; its error ends the fold.
+	SliceBytes int
+	FoldStep   func() error
 }
 
 // New returns the log of a file that was just opened. Replay comes next.
