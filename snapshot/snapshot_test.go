@@ -402,11 +402,11 @@ func TestCreateFails(t *testing.T) {
 	s := newSource(t)
 	s.list(t, 1)
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err := s.snapshots().WithStep(func(step string) {
-		if step == "created" {
+	_, err := s.snapshots().Create(ctx, s.db, now, func(step snapshot.Step, _, _ int64) {
+		if step == snapshot.StepCompress {
 			cancel()
 		}
-	}).Create(ctx, s.db, now, nil)
+	})
 	require.ErrorIs(t, err, context.Canceled)
 	requireOnly(t, s.snapshots())
 
