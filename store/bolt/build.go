@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/snapcache/snapcache/internal/sleep"
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
@@ -98,9 +99,12 @@ func (b *build) run(ctx context.Context) {
 			if !failing {
 				db.opts.Logger.Warn("can't build an index; reads of it fail until a retry succeeds", "collection", b.c.id, "error", err)
 			}
-			db.wait(ctx, buildRetry, b.wake)
+			_ = sleep.UnlessWoken(ctx, db.opts.Clock, buildRetry, b.wake) // the loop looks at ctx
 		case next == stepWait:
-			db.wait(ctx, 0, b.wake)
+			select {
+			case <-ctx.Done():
+			case <-b.wake:
+			}
 		case next == stepDone:
 			return
 		}

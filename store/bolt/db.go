@@ -409,21 +409,6 @@ func (db locked) start(fn func(ctx context.Context)) {
 	}
 }
 
-// wait blocks until ctx ends, wake has a value or, unless it is 0, atMost has passed.
-func (db *DB) wait(ctx context.Context, atMost time.Duration, wake <-chan struct{}) {
-	var over <-chan time.Time
-	if atMost > 0 {
-		timer := db.opts.Clock.NewTimer(atMost)
-		defer timer.Stop()
-		over = timer.C()
-	}
-	select {
-	case <-ctx.Done():
-	case <-wake:
-	case <-over:
-	}
-}
-
 // update is locked.update.
 func (db *DB) update(fn func(*boltfile.Tx) error) error {
 	l := db.lock()

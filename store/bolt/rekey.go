@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/snapcache/snapcache/internal/sleep"
 )
 
 // rekeyRetry is the pause after a rewrite under another key that failed, because a list changed the
@@ -61,6 +63,8 @@ func (db *DB) rekey(ctx context.Context) {
 		if logFailure {
 			db.opts.Logger.Error("the database can't be rewritten under the key that the configuration names; it stays in use as it is until a retry succeeds", "error", err)
 		}
-		db.wait(ctx, rekeyRetry, nil)
+		if sleep.For(ctx, db.opts.Clock, rekeyRetry) != nil {
+			return
+		}
 	}
 }
