@@ -78,7 +78,8 @@ func OnDisk(opts Options, free func(dir string) (int64, error)) Options {
 	return hooked(opts, func(h *hooks) { h.freeDisk = free })
 }
 
-// CompactAnyway is Compact of a file that is to be sanitized: it is replaced even if that saves nothing.
+// CompactAnyway is Compact of a file that is to be sanitized, which is replaced even if that saves
+// nothing.
 func (db *DB) CompactAnyway(ctx context.Context) error {
 	was := db.compactor.count.Load()
 	err := db.hidden(func(tx *boltfile.Tx) error { return tx.Bucket(format.BucketMeta).Put(format.KeySanitize, []byte{1}) })

@@ -54,8 +54,8 @@ func TestRekeyer_Begin(t *testing.T) {
 	require.False(t, r.begin(true), "it has ended")
 }
 
-// The rewrite is retried until the file has the key. The first failure is logged; a file that was busy
-// is none.
+// The rewrite is retried until the file has the key. The first failure is logged; a file that was
+// busy is none.
 func TestRekeyer_Next(t *testing.T) {
 	var r rekeyer
 	full := errors.New("the disk is full")

@@ -95,9 +95,9 @@ func (x *testCommitter) breakWrites() (repair func()) {
 	return func() { f.raw = works }
 }
 
-// A commit whose last fsync failed is read at once, but not reported as durable, and nothing is written on
-// top of it until its meta page is written and synced again: even if the kernel has dropped the page
-// meanwhile.
+// A commit whose last fsync failed is read at once, but not reported as durable, and nothing is
+// written on top of it until its meta page is written and synced again: even if the kernel has
+// dropped the page meanwhile.
 func TestCommitter_LastSyncFails_IsUncertainUntilResync(t *testing.T) {
 	x := newTestCommitter(t, 0)
 	old := x.metaPages()
@@ -143,7 +143,8 @@ func TestCommitter_LastSyncFailsOnce_IsDurable(t *testing.T) {
 	require.Equal(t, "new", x.onDisk())
 }
 
-// Views from before an uncertain commit hold the next one up: until they end, or for their time limit.
+// Views from before an uncertain commit hold the next one up: until they end, or for their time
+// limit.
 func TestCommitter_UncertainCommit_WaitsForViews(t *testing.T) {
 	for name, end := range map[string]func(x *testCommitter, view *Tx){
 		"until they end":       func(_ *testCommitter, view *Tx) { view.Rollback() },
@@ -181,7 +182,8 @@ func TestCommitter_DataNotWritten_IsRolledBack(t *testing.T) {
 	require.Equal(t, "next", x.onDisk())
 }
 
-// Close does not report a success, nor mark the file as shut down cleanly, while a commit is uncertain.
+// Close does not report a success, nor mark the file as shut down cleanly, while a commit is
+// uncertain.
 func TestCommitter_CloseWhileUncertain_ReturnsError(t *testing.T) {
 	x := newTestCommitter(t, 0)
 	repair := x.breakWrites()
