@@ -299,9 +299,9 @@ func TestTokensOnline(t *testing.T) {
 	require.Equal(t, "system:serviceaccount:shop:till", user(good))
 }
 
-// TestDeletedWhileConnected: once the cache has heard that what a token is bound to was deleted, the
+// TestTokenOfDeletedObject: once the cache has heard that what a token is bound to was deleted, the
 // server is asked again, and its answer counts. What the cache has not yet heard of makes no questions.
-func TestDeletedWhileConnected(t *testing.T) {
+func TestTokenOfDeletedObject(t *testing.T) {
 	cluster := newAuthority(t)
 	w := newWorld()
 	w.SetKeys(cluster.keys("k1"))
@@ -419,7 +419,7 @@ func TestAudiences(t *testing.T) {
 	require.True(t, accepts("many-99"))
 }
 
-func TestLocal(t *testing.T) {
+func TestLocalToken(t *testing.T) {
 	w := newWorld()
 	c, err := w.Caller(request("local"))
 	require.NoError(t, err)
@@ -443,9 +443,9 @@ func TestLocal(t *testing.T) {
 	require.Error(t, err, "no token is not an empty one")
 }
 
-// TestLocalOnThisMachine: the agent's own token is good for processes of this machine, whose connections
-// come from loopback or from the address that they go to.
-func TestLocalOnThisMachine(t *testing.T) {
+// TestLocalTokenPeerAddresses: the agent's own token is good for processes of this machine, whose
+// connections come from loopback or from the address that they go to.
+func TestLocalTokenPeerAddresses(t *testing.T) {
 	for _, tc := range []struct {
 		name, peer, own string
 		want            bool
@@ -479,8 +479,8 @@ func TestLocalOnThisMachine(t *testing.T) {
 	}
 }
 
-// TestOrigins: the addresses that a client can choose from are one origin.
-func TestOrigins(t *testing.T) {
+// TestOriginOfAddress: the addresses that a client can choose from are one origin.
+func TestOriginOfAddress(t *testing.T) {
 	for _, tc := range []struct {
 		name, a, b string
 		same       bool

@@ -118,9 +118,9 @@ func TestDecisions(t *testing.T) {
 	require.Zero(t, db.Stats().FlushError)
 }
 
-// TestContinues: a right that was withdrawn at the worst moment ends what lasts within a minute, with one
-// more question in that time.
-func TestContinues(t *testing.T) {
+// TestWatchAuthorizedAgain: a right that was withdrawn at the worst moment ends what lasts within a
+// minute, with one more question in that time.
+func TestWatchAuthorizedAgain(t *testing.T) {
 	x := newDesk(nil)
 	x.connected = true
 	x.server["alice watch pods"] = true
@@ -139,9 +139,9 @@ func TestContinues(t *testing.T) {
 	require.Equal(t, 2, x.reviewed)
 }
 
-// TestListOfOneName: who may list all objects may list one by its name, and the server is asked about the
+// TestListByName: who may list all objects may list one by its name, and the server is asked about the
 // former alone. Everybody else needs the right to the one.
-func TestListOfOneName(t *testing.T) {
+func TestListByName(t *testing.T) {
 	x := newDesk(nil)
 	x.connected = true
 	review := x.Review
@@ -172,8 +172,9 @@ func TestListOfOneName(t *testing.T) {
 	require.Error(t, list("alice", "shop", "a"))
 }
 
-// TestForwarded: what the server has let in ends if the server refuses it, but not if it can't be asked.
-func TestForwarded(t *testing.T) {
+// TestForwardedWatchAuthorizedAgain: what the server has let in ends if the server refuses it, but not
+// if it can't be asked.
+func TestForwardedWatchAuthorizedAgain(t *testing.T) {
 	x := newDesk(nil)
 	ctx := WithCaller(context.Background(), &Caller{User: authenticationv1.UserInfo{Username: "alice"}})
 	asked := ask("watch", "pods")
@@ -240,9 +241,9 @@ func TestDecisionsAreBounded(t *testing.T) {
 	require.True(t, d.allowed(strconv.Itoa(maxDecisions/2), now, false))
 }
 
-// TestDecisionsOfOthersStay: a user that asks for ever more does not make those of others be forgotten,
+// TestDecisionsEvictedPerUser: a user that asks for ever more does not make those of others be forgotten,
 // however old they are.
-func TestDecisionsOfOthersStay(t *testing.T) {
+func TestDecisionsEvictedPerUser(t *testing.T) {
 	db := memory.New()
 	defer db.Close()
 	d := openDecisions(t, db)

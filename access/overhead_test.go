@@ -69,9 +69,9 @@ func (g *gate) pass(r *http.Request) error {
 	return g.Authorize(WithCaller(r.Context(), c), ask("list", "pods"))
 }
 
-// TestNoQuestions: the server is asked once for the identity and once for the right of a caller, and not
-// again for a minute, however many requests come.
-func TestNoQuestions(t *testing.T) {
+// TestReviewsAreCached: the server is asked once for the identity and once for the right of a caller,
+// and not again for a minute, however many requests come.
+func TestReviewsAreCached(t *testing.T) {
 	g := newGate(t)
 	for kind, r := range g.requests {
 		require.NoError(t, g.pass(r), kind)

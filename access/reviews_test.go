@@ -48,8 +48,9 @@ func TestFailedTokenReviews(t *testing.T) {
 	require.Equal(t, 4, w.reviewed)
 }
 
-// TestRotated: a token of the cluster that was signed by a new key is noticed when the server accepts it.
-func TestRotated(t *testing.T) {
+// TestReviewNewSigningKey: a token of the cluster that was signed by a new key is noticed when the
+// server accepts it.
+func TestReviewNewSigningKey(t *testing.T) {
 	cluster := newAuthority(t)
 	accepted := true
 	for _, tc := range []struct {
@@ -112,9 +113,9 @@ func TestFailedReviews(t *testing.T) {
 	require.Equal(t, 5, x.reviewed)
 }
 
-// TestBusy: a caller about which too many questions wait is refused for now, whatever is known of it, and
-// whatever it has: otherwise it could keep a right by asking often.
-func TestBusy(t *testing.T) {
+// TestTooManyReviews: a caller about which too many questions wait is refused for now, whatever is
+// known of it, and whatever it has: otherwise it could keep a right by asking often.
+func TestTooManyReviews(t *testing.T) {
 	db := memory.New()
 	defer db.Close()
 	x := newDesk(openDecisions(t, db))

@@ -174,9 +174,9 @@ func TestRulesAndDecisions(t *testing.T) {
 	require.True(t, x.may("alice", "list", "pods"), "the rules have changed: the server is asked again")
 }
 
-// TestBindingThatWasNotCached: what RBAC objects have allowed that the cache did not have at that time
+// TestDecisionFromUncachedBinding: what RBAC objects have allowed that the cache did not have at that time
 // ends with them too: the caller does not ask again before the server is away.
-func TestBindingThatWasNotCached(t *testing.T) {
+func TestDecisionFromUncachedBinding(t *testing.T) {
 	for _, synced := range []bool{true, false} {
 		t.Run(fmt.Sprintf("synced %v", synced), func(t *testing.T) {
 			r, set := rulesOf(t)

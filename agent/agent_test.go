@@ -166,9 +166,9 @@ func TestOfflineStart(t *testing.T) {
 	require.Len(t, infos, 1)
 }
 
-// TestFollowedChanges checks that a client that follows changes gets the current resourceVersion, and
-// that its stream ends as soon as the agent stops.
-func TestFollowedChanges(t *testing.T) {
+// TestFollowChangesUntilStop checks that a client that follows changes gets the current
+// resourceVersion, and that its stream ends as soon as the agent stops.
+func TestFollowChangesUntilStop(t *testing.T) {
 	n := newNode(t, podsOnly)
 	n.seed(t)
 	client, stop := n.run(t, io.Discard)
@@ -246,7 +246,7 @@ func TestCorruptHeadIsSetAside(t *testing.T) {
 	}
 }
 
-func TestErrorsOfAStart(t *testing.T) {
+func TestStartErrors(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		spoil func(t *testing.T, n *node)

@@ -15,9 +15,9 @@ import (
 	"github.com/snapcache/snapcache/systemd"
 )
 
-// TestExtended checks that the agent asks systemd for more time while a long task makes progress, and
-// not while it hangs.
-func TestExtended(t *testing.T) {
+// TestStartTimeoutExtended checks that the agent asks systemd for more time while a long task makes
+// progress, and not while it hangs.
+func TestStartTimeoutExtended(t *testing.T) {
 	const looks = 8
 	for _, c := range []struct {
 		name        string

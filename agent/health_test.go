@@ -141,10 +141,10 @@ func (m manager) next(t *testing.T, what string, ok func(string) bool) (all []st
 	}
 }
 
-// TestReadyWhen checks that READY=1 is sent as soon as the cache can be read or, if configured, not
+// TestSystemdReady checks that READY=1 is sent as soon as the cache can be read or, if configured, not
 // before all collections are caught up, which they never are without a server. Until then the agent
 // asks systemd for more time.
-func TestReadyWhen(t *testing.T) {
+func TestSystemdReady(t *testing.T) {
 	isReady := func(s string) bool { return s == "READY=1" }
 	t.Run("readable", func(t *testing.T) {
 		systemd := notified(t)

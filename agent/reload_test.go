@@ -225,9 +225,9 @@ func TestReloadRefused(t *testing.T) {
 	require.Empty(t, r.status(t).Agent.ConfigProblem)
 }
 
-// TestReloadWakes checks that tasks that wait for an interval of the configuration apply a new one at
-// once.
-func TestReloadWakes(t *testing.T) {
+// TestReloadAppliesIntervalsAtOnce checks that tasks that wait for an interval of the configuration
+// apply a new one at once.
+func TestReloadAppliesIntervalsAtOnce(t *testing.T) {
 	n := newNode(t, "resources: [{resource: pods}]")
 	n.seed(t)
 	r := startReloading(t, n)

@@ -16,9 +16,9 @@ import (
 	"github.com/snapcache/snapcache/store/bolt"
 )
 
-// TestSnapshotTakesThePlace checks that the agent makes a snapshot on request, reports it in the
+// TestStartFromSnapshot checks that the agent makes a snapshot on request, reports it in the
 // status, and starts from it if the database can't be used.
-func TestSnapshotTakesThePlace(t *testing.T) {
+func TestStartFromSnapshot(t *testing.T) {
 	n := newNode(t, podsOnly)
 	n.seed(t)
 	client, stop := n.run(t, io.Discard)
@@ -54,8 +54,8 @@ func TestSnapshotTakesThePlace(t *testing.T) {
 	require.Contains(t, origin, made.Name)
 }
 
-// TestElsewhere checks that the checkpoints of a database from a snapshot count as another node's.
-func TestElsewhere(t *testing.T) {
+// TestForeignCheckpoint checks that the checkpoints of a database from a snapshot count as another node's.
+func TestForeignCheckpoint(t *testing.T) {
 	n := newNode(t, podsOnly)
 	n.seed(t)
 	for _, elsewhere := range []bool{false, true} {

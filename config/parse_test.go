@@ -193,7 +193,7 @@ func TestBadFiles(t *testing.T) {
 }
 
 // These bad files are not text.
-func TestNoText(t *testing.T) {
+func TestParseNotUTF8(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		data string

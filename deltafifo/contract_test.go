@@ -285,7 +285,7 @@ func TestResync(t *testing.T) {
 }
 
 // An object that was read before its delete came must not be queued after it.
-func TestResyncBesideADelete(t *testing.T) {
+func TestResyncDuringDelete(t *testing.T) {
 	store := &racing{objects: objects{held{"a": obj(t, "a", "1", 1)}}}
 	q := New(Options{KnownObjects: store})
 	q.Start("9")

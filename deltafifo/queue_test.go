@@ -124,7 +124,7 @@ func TestSyntheticEventsAreNoCheckpoint(t *testing.T) {
 	}
 }
 
-func TestDeleteOfWhatIsNotThere(t *testing.T) {
+func TestDeleteOfAbsentObject(t *testing.T) {
 	known := held{"b": obj(t, "b", "2", 2)}
 	q := New(Options{KnownObjects: objects{known}})
 	q.Start("9")
@@ -317,7 +317,7 @@ func TestUnconfirmedDeletions(t *testing.T) {
 	}
 }
 
-func TestAbortedListIsForgotten(t *testing.T) {
+func TestAbortedListIsDiscarded(t *testing.T) {
 	q := New(Options{KnownObjects: held{}})
 	require.NoError(t, q.BeginReplace(t.Context(), Replace{}))
 	require.NoError(t, q.ReplaceItem(obj(t, "a", "1", 1)))
@@ -348,7 +348,7 @@ func TestBeginReplaceWaitsForTheConsumer(t *testing.T) {
 	})
 }
 
-func TestBudgetHoldsTheProducer(t *testing.T) {
+func TestBudgetBlocksProducer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(Options{MaxBytes: 1000})
 		done := make(chan struct{})
@@ -374,7 +374,7 @@ func TestBudgetHoldsTheProducer(t *testing.T) {
 	})
 }
 
-func TestCloseFreesProducerAndConsumer(t *testing.T) {
+func TestCloseUnblocksProducerAndConsumer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(Options{MaxBytes: 100})
 		q.Start("1")

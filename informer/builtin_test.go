@@ -76,7 +76,7 @@ func filler(seed int64) func(message) {
 // The two forms in which a durable store keeps objects are equivalent for every built-in kind: the
 // protobuf form is what a kube-apiserver sends, its metadata is that of JSON, and both are decoded to
 // the same object.
-func TestFormsAreEquivalent(t *testing.T) {
+func TestStoredFormsAreEquivalent(t *testing.T) {
 	reference := protobuf.NewSerializer(scheme.Scheme, scheme.Scheme)
 	for _, b := range builtins(t) {
 		t.Run(b.gvk.String(), func(t *testing.T) {

@@ -77,7 +77,7 @@ func TestDurable(t *testing.T) {
 
 // Each condition under which a checkpoint does not hold makes a list; until it is complete,
 // handlers have the stored objects.
-func TestStoredElsewhere(t *testing.T) {
+func TestUnusableCheckpointLists(t *testing.T) {
 	cluster := func(name string) informer.Option {
 		return informer.WithIdentity(func(context.Context) (string, error) { return "uid:" + name, nil })
 	}
@@ -165,7 +165,7 @@ func TestIndexesAfterForcedList(t *testing.T) {
 }
 
 // An informer retries to open its store until that succeeds.
-func TestStoreOpensLate(t *testing.T) {
+func TestStoreOpenIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
 		s.put("a")

@@ -165,7 +165,7 @@ func TestExampleReusedForAnotherKind(t *testing.T) {
 }
 
 // A program that writes to its example while the informer runs makes no data race.
-func TestExampleWrittenMeanwhile(t *testing.T) {
+func TestExampleWrittenConcurrently(t *testing.T) {
 	onStores(t, inTime, func(t *testing.T, reopen func() store.DB) {
 		s := newServer()
 		example := treeOf(podKind)
@@ -210,7 +210,7 @@ func TestExampleWrittenMeanwhile(t *testing.T) {
 
 // The example is collected once the program drops it, and the informer goes on, also in the next
 // run.
-func TestExampleDropped(t *testing.T) {
+func TestExampleIsGarbageCollected(t *testing.T) {
 	onStores(t, synctest.Test, func(t *testing.T, reopen func() store.DB) {
 		s := newServer()
 		for _, name := range []string{"a", "b"} {

@@ -196,7 +196,7 @@ func TestStoredInAnotherEncoding(t *testing.T) {
 
 // A resume makes one request for the probe and one for each of the newest stored objects, three at
 // most, and no list.
-func TestRequestsOfAResume(t *testing.T) {
+func TestResumeRequests(t *testing.T) {
 	for _, c := range []struct {
 		name            string
 		objects, probes int

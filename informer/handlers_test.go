@@ -22,7 +22,7 @@ import (
 )
 
 // A handler that is added twice has two subscriptions, each with calls of its own.
-func TestOneHandlerTwice(t *testing.T) {
+func TestHandlerAddedTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
 		inf := newInformer(s)
@@ -47,7 +47,7 @@ func TestOneHandlerTwice(t *testing.T) {
 
 // Removing the registration of another informer has no effect, and a registration can be removed at
 // any time.
-func TestRemoveForeignAndLate(t *testing.T) {
+func TestRemoveForeignAndLateRegistration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
 		inf, other := newInformer(s), newInformer(s)
@@ -95,7 +95,7 @@ func TestTypedInformer(t *testing.T) {
 
 // Several goroutines add handlers and indexers and remove handlers before, during and after the
 // start of the informer, beside events. Each handler that stays has got the cache's content.
-func TestManyAtOnce(t *testing.T) {
+func TestConcurrentHandlersAndIndexers(t *testing.T) {
 	s := newServer()
 	inf := newInformer(s)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -241,7 +241,7 @@ func TestIndexVersions(t *testing.T) {
 }
 
 // A program's own index function under the name of the built-in index is used.
-func TestOwnNamespaceIndex(t *testing.T) {
+func TestNamespaceIndexReplaced(t *testing.T) {
 	x := informer.NewIndexer(&corev1.Pod{}, cache.Indexers{cache.NamespaceIndex: byNode})
 	require.NoError(t, x.Add(pod("x", "a", "n1", 1)))
 	keys, err := x.IndexKeys(cache.NamespaceIndex, "n1")
@@ -274,7 +274,7 @@ func TestIndexFuncFails(t *testing.T) {
 
 // The number of decoded objects is bounded: those that were used last stay, a list evicts none of
 // them, and a reader's change of an object does not reach the store.
-func TestDecodedIsBounded(t *testing.T) {
+func TestDecodedCacheIsBounded(t *testing.T) {
 	db := boltDB(t, filepath.Join(t.TempDir(), "db"))
 	x := informer.NewIndexer(&corev1.Pod{}, nil, informer.WithStore(db, "pods"), informer.WithDecoded(2))
 	for n, name := range []string{"a", "b", "c", "d"} {
@@ -311,9 +311,9 @@ func (c slowCodec) Decode(o *object.Object) (runtime.Object, error) {
 	return c.Codec.Decode(o)
 }
 
-// TestLongList decodes for longer than a view of the store may stay open: a list has all
+// TestListLongerThanViewLimit decodes for longer than a view of the store may stay open: a list has all
 // objects all the same, and objects by index are all of them or an error.
-func TestLongList(t *testing.T) {
+func TestListLongerThanViewLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, err := bolt.Open(filepath.Join(t.TempDir(), "db"), bolt.Options{})
 		require.NoError(t, err)
@@ -361,8 +361,8 @@ func (c failingCollection) View() (store.View, error) {
 	return c.Collection.View()
 }
 
-// TestListThatCannotEnd: a list that can't be finished has no objects, not a part of them.
-func TestListThatCannotEnd(t *testing.T) {
+// TestListUnfinished: a list that can't be finished has no objects, not a part of them.
+func TestListUnfinished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, err := bolt.Open(filepath.Join(t.TempDir(), "db"), bolt.Options{})
 		require.NoError(t, err)

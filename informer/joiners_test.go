@@ -364,7 +364,7 @@ func TestJoinersShareObjects(t *testing.T) {
 }
 
 // A handler that joins gets the decoded objects that are in the cache.
-func TestJoinersGetWhatIsAtHand(t *testing.T) {
+func TestJoinersGetCachedObjects(t *testing.T) {
 	for name, make := range ours {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -231,7 +231,7 @@ func TestAbortedList(t *testing.T) {
 }
 
 // A first list that never completes leaves the collection not synced.
-func TestNeverSyncedIsNotEmpty(t *testing.T) {
+func TestAbortedFirstListIsNotSynced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := start(t, memoryCollection(t))
 		require.NoError(t, p.queue.BeginReplace(t.Context(), deltafifo.Replace{}))
@@ -299,7 +299,7 @@ func (a *applied) Apply(b store.Batch) error {
 
 // A change carries the object that was read for the handlers, so that the store need not decode it
 // again.
-func TestChangesCarryTheObjectThatWasRead(t *testing.T) {
+func TestChangesCarryOldObject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &applied{Collection: memoryCollection(t)}
 		p := start(t, a)

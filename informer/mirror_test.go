@@ -139,7 +139,7 @@ func (c counting) Decode(o *object.Object) (kruntime.Object, error) {
 
 // Each version of an object is decoded once at most: when it comes, or when the collection is
 // opened after a restart. More indexes decode nothing.
-func TestAllAreDecodedOnce(t *testing.T) {
+func TestAllDecodedOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "db")
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
@@ -197,7 +197,7 @@ func TestAllAreDecodedOnce(t *testing.T) {
 
 // The objects are loaded in parallel, and all of them even if that takes longer than a view of the
 // store may stay open.
-func TestAllAreLoadedInParallel(t *testing.T) {
+func TestAllDecodedLoadsInParallel(t *testing.T) {
 	const chunks, chunk = 6, 128
 	synctest.Test(t, func(t *testing.T) {
 		db := boltDB(t, filepath.Join(t.TempDir(), "db"))
@@ -226,7 +226,7 @@ func TestAllAreLoadedInParallel(t *testing.T) {
 
 // An object that can't be decoded is left out and reported, as without All, and replaced by the next
 // version that can be.
-func TestAllWithUndecodable(t *testing.T) {
+func TestAllDecodedWithUndecodable(t *testing.T) {
 	db := boltDB(t, filepath.Join(t.TempDir(), "db"))
 	defer func() { require.NoError(t, db.Close()) }()
 	plain := informer.NewIndexer(&corev1.Pod{}, nil, informer.WithStore(db, "pods"))

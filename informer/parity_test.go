@@ -238,8 +238,8 @@ func TestParity(t *testing.T) {
 	}
 }
 
-// TestParityOfAnyScript is TestParity on random stories.
-func TestParityOfAnyScript(t *testing.T) {
+// TestParityRandomScript is TestParity on random stories.
+func TestParityRandomScript(t *testing.T) {
 	names := rapid.SampledFrom([]string{"a", "b", "ab", "c"})
 	burst := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "ab", "c", "A", "B", "AB", "C"}), 1, 12)
 	rapid.Check(t, func(rt *rapid.T) {

@@ -120,9 +120,9 @@ func protobufOf(t *testing.T, db store.DB, protobuf bool) map[string]bool {
 	return keys
 }
 
-// TestFormsMixed has one collection with records of both forms: readers, indexes and handlers do not
+// TestStoredFormsMixed has one collection with records of both forms: readers, indexes and handlers do not
 // distinguish them. A list stores the objects that changed as protobuf.
-func TestFormsMixed(t *testing.T) {
+func TestStoredFormsMixed(t *testing.T) {
 	if *storedAsJSON {
 		t.Skip("the test has both forms")
 	}

@@ -48,7 +48,7 @@ func fill(t require.TestingT, coll store.Collection, changes ...store.Change) {
 
 // The backlog of a slow handler is read late but has the states of when it was queued: the initial
 // list of that time, then each change.
-func TestBacklogKeepsItsTime(t *testing.T) {
+func TestBacklogHasStatesWhenQueued(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		coll := filled(t, storetest.Put(obj("a", "1", 3)), storetest.Put(obj("b", "2", 5)), storetest.Put(obj("c", "3", 6)))
 		p := start(t, coll)
@@ -233,7 +233,7 @@ func TestResyncCheckPeriod(t *testing.T) {
 
 // A resync leaves out a handler that is still getting all objects, for its initial list or for the
 // resync before.
-func TestResyncLeavesOutWhatWaits(t *testing.T) {
+func TestResyncSkipsHandlersWithBacklog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		coll := filled(t, storetest.Put(obj("a", "1", 3)), storetest.Put(obj("b", "1", 4)))
 		p := startWith(t, coll, informer.ProcessorOptions{Resync: time.Second})
@@ -267,7 +267,7 @@ func TestResyncLeavesOutWhatWaits(t *testing.T) {
 	})
 }
 
-func TestRemovedHandlerHearsNoMore(t *testing.T) {
+func TestRemovedHandlerIsNotCalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := start(t, filled(t, storetest.Put(obj("a", "1", 3)), storetest.Put(obj("b", "1", 4))))
 		g := &gate{leave: make(chan struct{})}

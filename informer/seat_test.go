@@ -237,7 +237,7 @@ func TestWaitingInformersStop(t *testing.T) {
 }
 
 // An informer owns its collection until it has flushed and its handlers have returned.
-func TestHandoverWaitsForTheEnd(t *testing.T) {
+func TestHandoverWaitsForFlushAndHandlers(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		block func(db *oneWriter, inf cache.SharedInformer, on <-chan struct{}) error
@@ -275,7 +275,7 @@ func TestHandoverWaitsForTheEnd(t *testing.T) {
 }
 
 // A read while an informer takes over the collection returns the state of before, or an error.
-func TestReadWhileAnInformerBegins(t *testing.T) {
+func TestReadDuringHandover(t *testing.T) {
 	onStores(t, synctest.Test, func(t *testing.T, reopen func() store.DB) {
 		s, db := newServer(), watchWriters(reopen())
 		s.put("b")
@@ -320,7 +320,7 @@ func (m *mirror) OnDelete(o any) {
 
 // An informer that is removed and made again, over and over beside changes, catches up each time.
 // There are never two writers, even if the next one runs before the last has ended.
-func TestInformerMadeAgain(t *testing.T) {
+func TestInformerRecreated(t *testing.T) {
 	onStores(t, synctest.Test, func(t *testing.T, reopen func() store.DB) {
 		s, db := newServer(), watchWriters(reopen())
 		makeOne := informer.NewFunc(db, informer.WithScheme(core()), informer.WithLogger(slog.New(slog.DiscardHandler)))
@@ -403,7 +403,7 @@ func TestInformerMadeAgain(t *testing.T) {
 
 // With a client without addresses the scope of a second informer is unknown: it lists, and does not
 // resume.
-func TestSecondOfAnUnknownTarget(t *testing.T) {
+func TestSecondInformerUnknownTarget(t *testing.T) {
 	onStores(t, synctest.Test, func(t *testing.T, reopen func() store.DB) {
 		db := reopen()
 		makeOne := informer.NewFunc(db, informer.WithScheme(core()))
@@ -427,7 +427,7 @@ func TestSecondOfAnUnknownTarget(t *testing.T) {
 
 // Indexers without an informer share a collection, each with indexes of its own, and read each
 // other's writes.
-func TestIndexersOfOneCollection(t *testing.T) {
+func TestIndexersShareCollection(t *testing.T) {
 	onStores(t, inTime, func(t *testing.T, reopen func() store.DB) {
 		db := watchWriters(reopen())
 		byName := func(o any) ([]string, error) { return []string{o.(*corev1.Pod).Name}, nil }
@@ -452,7 +452,7 @@ func TestIndexersOfOneCollection(t *testing.T) {
 
 // The registry of owners holds a collection as long as the collection has an informer or an
 // indexer.
-func TestSeatsGo(t *testing.T) {
+func TestOwnersAreReleased(t *testing.T) {
 	db := memory.New()
 	for n := range 10 {
 		require.NoError(t, informer.NewIndexer(&corev1.Pod{}, nil, informer.WithStore(db, strconv.Itoa(n))).Add(pod("ns", "a", "n1", 1)))
@@ -465,7 +465,7 @@ func TestSeatsGo(t *testing.T) {
 }
 
 // A store that can't be compared with another is refused.
-func TestStoreThatCannotBeCompared(t *testing.T) {
+func TestStoreNotComparable(t *testing.T) {
 	inf := newInformer(newServer(), informer.WithStore(byValue{memory.New(), nil}, "pods"))
 	told := make(chan error, 1)
 	require.NoError(t, inf.SetWatchErrorHandler(func(_ *cache.Reflector, err error) { told <- err }))

@@ -18,7 +18,7 @@ import (
 
 // A list that is made by a watch names keys again and drops some. Store and handlers get its final
 // state, in several batches or in one.
-func TestListThatChangesWhileItIsMade(t *testing.T) {
+func TestWatchListRepeatsAndDropsKeys(t *testing.T) {
 	held := []*object.Object{obj("kept", "1", 1), obj("changed", "2", 2), obj("dropped", "3", 3), obj("missing", "4", 4), obj("again", "5", 5)}
 	stores := []struct {
 		name string

@@ -311,7 +311,7 @@ func TestMutationDetector(t *testing.T) {
 }
 
 // Informers that are started and stopped at any moment leave no goroutines. TestMain checks that.
-func TestThousandStarts(t *testing.T) {
+func TestStartStopLeavesNoGoroutines(t *testing.T) {
 	s := newServer()
 	for _, name := range []string{"a", "b", "c"} {
 		s.put(name)

@@ -53,7 +53,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // A list that notices its end late, as on a busy machine, gets no connection in the meantime.
-func TestTargetOfSeenLate(t *testing.T) {
+func TestTargetOfListEndsLate(t *testing.T) {
 	var requests atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { requests.Add(1) }))
 	defer server.Close()

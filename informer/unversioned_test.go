@@ -168,7 +168,7 @@ func TestUpdateUnderTheSameResourceVersion(t *testing.T) {
 }
 
 // A loop treats events under the stored resourceVersion as replays unless Unversioned is set.
-func TestLoopTakesReplaysForReplays(t *testing.T) {
+func TestLoopReplayOrUnversioned(t *testing.T) {
 	for _, unversioned := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			db := memory.New()

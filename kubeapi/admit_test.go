@@ -159,9 +159,9 @@ func TestFleetLists(t *testing.T) {
 	})
 }
 
-// TestUsersLists: a user that reads its lists slowly does not delay those of another one, nor one of its
-// connections all others.
-func TestUsersLists(t *testing.T) {
+// TestSlowListsDelayNoOtherUser: a user that reads its lists slowly does not delay those of another
+// one, nor one of its connections all others.
+func TestSlowListsDelayNoOtherUser(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newCached(t, memory.New(), 1, 10).server("")
 		read := make(chan struct{})
@@ -193,8 +193,8 @@ func TestUsersLists(t *testing.T) {
 	})
 }
 
-// TestListWaits checks that a list that finds too many others waits for one of them to end.
-func TestListWaits(t *testing.T) {
+// TestListWaitsForSeats checks that a list that finds too many others waits for one of them to end.
+func TestListWaitsForSeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newCached(t, memory.New(), 1, 10).server("")
 		all, err := s.lists.Take(t.Context(), seats.Client{User: "other"}, listSeats, false, nil)
@@ -206,9 +206,9 @@ func TestListWaits(t *testing.T) {
 	})
 }
 
-// TestRefusedComeBack: those of a fleet that are refused come again one after the other, but a list that has
-// begun goes on soon.
-func TestRefusedComeBack(t *testing.T) {
+// TestRefusedListRetryAfter: those of a fleet that are refused come again one after the other, but a
+// list that has begun goes on soon.
+func TestRefusedListRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCached(t, memory.New(), 3, 10)
 		s := c.server("")
@@ -247,8 +247,8 @@ func TestRefusedComeBack(t *testing.T) {
 	})
 }
 
-// TestBegunGoesFirst: the next page of a list goes before a list that has not begun.
-func TestBegunGoesFirst(t *testing.T) {
+// TestNextPageGoesFirst: the next page of a list goes before a list that has not begun.
+func TestNextPageGoesFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newCached(t, memory.New(), 3, 10).server("")
 		part := ask(t, s, "/api/v1/configmaps?limit=1")
@@ -292,8 +292,8 @@ func (w orderedWriter) Write(p []byte) (int, error) {
 	return w.ResponseRecorder.Write(p)
 }
 
-// TestProbeTakesNoSeat: what waits for the server does not keep lists waiting that need not ask it.
-func TestProbeTakesNoSeat(t *testing.T) {
+// TestProbeHoldsNoSeat: what waits for the server does not keep lists waiting that need not ask it.
+func TestProbeHoldsNoSeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCached(t, memory.New(), 1, 10)
 		c.Freshness = func() Freshness { return Freshness{Connected: true} }
@@ -317,8 +317,8 @@ func TestProbeTakesNoSeat(t *testing.T) {
 	})
 }
 
-// TestWidth: a list takes seats by its bytes, and once it is copied by those that were selected.
-func TestWidth(t *testing.T) {
+// TestListWidth: a list takes seats by its bytes, and once it is copied by those that were selected.
+func TestListWidth(t *testing.T) {
 	for _, tc := range []struct {
 		name, query string
 		bytes       int64
@@ -361,9 +361,9 @@ func TestWidth(t *testing.T) {
 	require.Zero(t, taken(all))
 }
 
-// TestReplaysWait: a watch that finds too many replays waits as long as it lasts, and is authorized again
-// before it gets what it has waited for.
-func TestReplaysWait(t *testing.T) {
+// TestReplayWaitsForSeats: a watch that finds too many replays waits as long as it lasts, and is
+// authorized again before it gets what it has waited for.
+func TestReplayWaitsForSeats(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.change("a/x", "db", "n1")
 		w.events.Skip(strconv.Itoa(w.rv))

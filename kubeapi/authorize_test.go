@@ -36,9 +36,9 @@ func text(ask access.Request) string {
 	return s
 }
 
-// TestAsked: what is authorized is what would be answered, in the terms of a kube-apiserver, however the
-// path is written. Only health is for everybody.
-func TestAsked(t *testing.T) {
+// TestAuthorizedRequests: what is authorized is what would be answered, in the terms of a
+// kube-apiserver, however the path is written. Only health is for everybody.
+func TestAuthorizedRequests(t *testing.T) {
 	w := newWorld(t, "")
 	w.start()
 	t.Cleanup(w.close)
@@ -114,9 +114,9 @@ func TestAsked(t *testing.T) {
 	}
 }
 
-// TestBusy: a caller about which too many questions wait is asked to come again, which is no refusal of a
-// right.
-func TestBusy(t *testing.T) {
+// TestAuthorizeTooManyRequests: a caller about which too many questions wait is asked to come again,
+// which is no refusal of a right.
+func TestAuthorizeTooManyRequests(t *testing.T) {
 	w := newWorld(t, "")
 	w.start()
 	t.Cleanup(w.close)
@@ -132,8 +132,9 @@ func TestBusy(t *testing.T) {
 	}
 }
 
-// TestScrape checks that the metrics are the agent's own, also if other paths are forwarded.
-func TestScrape(t *testing.T) {
+// TestMetricsAreNotForwarded checks that the metrics are the agent's own, also if other paths are
+// forwarded.
+func TestMetricsAreNotForwarded(t *testing.T) {
 	w := newWorld(t, "")
 	w.start()
 	t.Cleanup(w.close)
@@ -161,9 +162,9 @@ type everything struct{ http.Handler }
 func (everything) Takes(*http.Request) bool   { return true }
 func (everything) Reaches(*http.Request) bool { return true }
 
-// TestWatchIsRefusedLater: a watch ends soon after its caller lost the right to it, and another one's
+// TestWatchRightWithdrawn: a watch ends soon after its caller lost the right to it, and another one's
 // goes on.
-func TestWatchIsRefusedLater(t *testing.T) {
+func TestWatchRightWithdrawn(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var refused atomic.Bool
 		w.server.opts.Authorize = func(ctx context.Context, ask access.Request) error {

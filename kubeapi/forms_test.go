@@ -36,7 +36,7 @@ func TestWatchForms(t *testing.T) {
 }
 
 // The metadata of an event is found once for all watches, and is a part of the object: it takes no memory.
-func TestPartialIsShared(t *testing.T) {
+func TestWatchPartialMetadataIsShared(t *testing.T) {
 	const accept = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v="
 	inBubble(t, func(t *testing.T, w *world) {
 		streams := []*stream{open(t, w, "resourceVersion=12", "Accept", accept+"v1"), open(t, w, "resourceVersion=12", "Accept", accept+"v1beta1")}

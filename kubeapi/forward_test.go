@@ -176,8 +176,8 @@ func TestForwards(t *testing.T) {
 	}
 }
 
-// TestForwardsDocumentsAllowed: a document is not forwarded for a caller that may not have it here.
-func TestForwardsDocumentsAllowed(t *testing.T) {
+// TestForwardsDocumentsOnlyIfAllowed: a document is not forwarded for a caller that may not have it here.
+func TestForwardsDocumentsOnlyIfAllowed(t *testing.T) {
 	for _, path := range []string{"/api", "/apis/apps/v1", "/version", "/openapi/v3"} {
 		f := &forwarder{takes: true, reaches: true}
 		s, asked := partly(t, f, false)
@@ -189,8 +189,8 @@ func TestForwardsDocumentsAllowed(t *testing.T) {
 	}
 }
 
-// TestForwardsNoHealth: health is the cache's own.
-func TestForwardsNoHealth(t *testing.T) {
+// TestHealthIsNotForwarded: health is the cache's own.
+func TestHealthIsNotForwarded(t *testing.T) {
 	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
 		f := &forwarder{takes: true, reaches: true}
 		s, _ := partly(t, f, false)
@@ -201,9 +201,9 @@ func TestForwardsNoHealth(t *testing.T) {
 	}
 }
 
-// TestForwardsMissing: an object that no collection would have is asked of the server, once it is known
-// that the caller may read it; one that the cache has, or would have, is answered here.
-func TestForwardsMissing(t *testing.T) {
+// TestForwardsUncachedObjects: an object that no collection would have is asked of the server, once it
+// is known that the caller may read it; one that the cache has, or would have, is answered here.
+func TestForwardsUncachedObjects(t *testing.T) {
 	w := newWorld(t, "")
 	w.start()
 	t.Cleanup(w.close)
@@ -255,9 +255,9 @@ func TestForwardsMissing(t *testing.T) {
 	}
 }
 
-// TestForwardedWatchIsRefusedLater: a forwarded watch ends soon after the server would refuse it, and
+// TestForwardedWatchRightWithdrawn: a forwarded watch ends soon after the server would refuse it, and
 // nothing else does.
-func TestForwardedWatchIsRefusedLater(t *testing.T) {
+func TestForwardedWatchRightWithdrawn(t *testing.T) {
 	for _, tc := range []struct {
 		name, method, uri string
 		refused, ends     bool

@@ -96,9 +96,9 @@ func TestProbe(t *testing.T) {
 	})
 }
 
-// TestAhead pins the answer to a resourceVersion that the cache has not reached: 504, with which a client
-// goes on with an older state, only if the server has not reached it either.
-func TestAhead(t *testing.T) {
+// TestResourceVersionAhead pins the answer to a resourceVersion that the cache has not reached: 504,
+// with which a client goes on with an older state, only if the server has not reached it either.
+func TestResourceVersionAhead(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		server  string // its newest state
@@ -131,7 +131,7 @@ func TestAhead(t *testing.T) {
 }
 
 // A request that no collection covers is refused.
-func TestScope(t *testing.T) {
+func TestRequestOutOfScope(t *testing.T) {
 	info := store.Info{ID: "pods@a", Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true, Namespace: "a", FieldSelector: "spec.nodeName=n1"}
 	db := memory.New()
 	defer func() { require.NoError(t, db.Close()) }()

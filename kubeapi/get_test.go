@@ -31,9 +31,9 @@ func (k *keeping) Write(p []byte) (int, error) {
 	return 0, errors.New("stream closed")
 }
 
-// TestGetsAtOnce has clients get objects of several sizes at once, some of which are cut: no answer has
+// TestConcurrentGets has clients get objects of several sizes at once, some of which are cut: no answer has
 // bytes of another one.
-func TestGetsAtOnce(t *testing.T) {
+func TestConcurrentGets(t *testing.T) {
 	durable, err := bolt.Open(filepath.Join(t.TempDir(), "cache.db"), bolt.Options{})
 	require.NoError(t, err)
 	for name, db := range map[string]store.DB{"bolt": durable, "memory": memory.New()} {
@@ -89,9 +89,9 @@ func TestGetsAtOnce(t *testing.T) {
 	}
 }
 
-// TestFramesCut has a watch cut while HTTP/2 still has its frames to send: they stay as they are while
-// other watches write.
-func TestFramesCut(t *testing.T) {
+// TestWatchCutKeepsFrames has a watch cut while HTTP/2 still has its frames to send: they stay as they
+// are while other watches write.
+func TestWatchCutKeepsFrames(t *testing.T) {
 	for _, encoding := range []string{"", "zstd"} {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.Header.Set("Accept-Encoding", encoding)

@@ -12,7 +12,7 @@ import (
 
 // A client that was away for a day, while 30 % of the objects changed, continues from the history, and an
 // agent is told so before. When it was away for longer, it is told to list.
-func TestAwayForADay(t *testing.T) {
+func TestWatchAfterADay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := started(t, t.TempDir())
 		w.always = false

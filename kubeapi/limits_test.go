@@ -198,8 +198,8 @@ func heap() int64 {
 	return int64(m.HeapAlloc) //nolint:gosec // far below
 }
 
-// TestListIsNotRead checks that a reader that stops costs a bounded spool for a bounded time.
-func TestListIsNotRead(t *testing.T) {
+// TestListReaderStops checks that a reader that stops costs a bounded spool for a bounded time.
+func TestListReaderStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		db, err := bolt.Open(filepath.Join(dir, "db"), bolt.Options{})
@@ -239,9 +239,9 @@ func TestListIsNotRead(t *testing.T) {
 	})
 }
 
-// TestListIsReadSlowly checks that a client that reads all the time gets its list, however long it
+// TestListSlowReader checks that a client that reads all the time gets its list, however long it
 // takes.
-func TestListIsReadSlowly(t *testing.T) {
+func TestListSlowReader(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		t.Run(fmt.Sprintf("HTTP/2 %v", http2), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -269,9 +269,9 @@ func TestListIsReadSlowly(t *testing.T) {
 	}
 }
 
-// TestWatchIsNotRead checks that a watcher that does not read is cut, and delays neither the store nor
+// TestWatchReaderStops checks that a watcher that does not read is cut, and delays neither the store nor
 // another watcher, which may be idle for longer.
-func TestWatchIsNotRead(t *testing.T) {
+func TestWatchReaderStops(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		t.Run(fmt.Sprintf("HTTP/2 %v", http2), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

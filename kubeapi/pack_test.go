@@ -201,9 +201,9 @@ func TestGzipWriter(t *testing.T) {
 	require.True(t, string(all) == gunzipped(t, rec.Body.Bytes(), nil))
 }
 
-// TestPiecesAreShared checks that streams share what is packed once they have the same history, and not
-// before.
-func TestPiecesAreShared(t *testing.T) {
+// TestPackedPiecesAreShared checks that streams share what is packed once they have the same history,
+// and not before.
+func TestPackedPiecesAreShared(t *testing.T) {
 	type client struct {
 		*gzipWriter
 		rec *httptest.ResponseRecorder

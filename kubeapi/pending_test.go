@@ -9,9 +9,9 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// TestPending has the collections come while a request is answered that has not found them: it is
-// refused for the moment, and not with 404, or with a document that lacks them.
-func TestPending(t *testing.T) {
+// TestCollectionsAddedDuringRequest has the collections come while a request is answered that has not
+// found them: it is refused for the moment, and not with 404, or with a document that lacks them.
+func TestCollectionsAddedDuringRequest(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{"/api/v1/pods", "/api/v1/namespaces/a/pods?watch=1", "/api/v1", "/apis/apps/v1/deployments", "/apis"} {
 		t.Run(path, func(t *testing.T) {

@@ -322,7 +322,7 @@ func TestEqualResourceVersions(t *testing.T) {
 }
 
 // The store may hold the objects for hours before its loop runs.
-func TestBeforeTheLoop(t *testing.T) {
+func TestWatchBeforeLoopRuns(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.change("a/x", "web", "n2")
 		w.stop(false)
@@ -340,7 +340,7 @@ func TestBeforeTheLoop(t *testing.T) {
 }
 
 // An informer that was away for an hour gets exactly what has changed.
-func TestAwayForAnHour(t *testing.T) {
+func TestWatchAfterAnHour(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		for i := range 60 {
 			time.Sleep(time.Minute)
@@ -366,7 +366,7 @@ func TestAwayForAnHour(t *testing.T) {
 }
 
 // Events are kept as soon as a client has listed, for as long as it may come back to watch.
-func TestExpectedWatch(t *testing.T) {
+func TestEventsKeptForExpectedWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "")
 		w.always = false
@@ -413,7 +413,7 @@ func TestExpectedWatch(t *testing.T) {
 }
 
 // The history keeps attributes while a client with a selector may come back for them.
-func TestExpectedAttributes(t *testing.T) {
+func TestAttributesKeptForExpectedWatch(t *testing.T) {
 	const ofNode = "fieldSelector=spec.nodeName%3Dn1&resourceVersion="
 	idle := func(*testing.T, *world) { time.Sleep(2 * EventsAge) }
 	restart := func(_ *testing.T, w *world) {
@@ -477,7 +477,7 @@ func TestExpectedAttributes(t *testing.T) {
 }
 
 // What was not recorded is not left out.
-func TestNotRecorded(t *testing.T) {
+func TestWatchUnrecordedEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "")
 		w.always, w.takes, w.repeats = false, time.Second, true
@@ -496,7 +496,7 @@ func TestNotRecorded(t *testing.T) {
 
 // The store never had an object that was created and deleted between two of its checkpoints: a client
 // of another server, or from before a crash, may have it.
-func TestGaps(t *testing.T) {
+func TestWatchFromGap(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.put("a/y", &pod{ns: "a", name: "y"})
 		w.put("a/y", nil)
@@ -553,7 +553,7 @@ func TestReplayWithoutAttributes(t *testing.T) {
 
 // An object that left the selection and came back has both events in their places: a client that
 // stops between them continues without it.
-func TestReplayExits(t *testing.T) {
+func TestReplaySelectorExit(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.change("a/x", "db", "n1")  // 13
 		w.change("b/x", "web", "n1") // 14

@@ -93,9 +93,9 @@ func TestWatchdog(t *testing.T) {
 	})
 }
 
-// TestWatchdogIsLate checks that a timer that fires when its write ends cuts neither the next write nor
+// TestWatchdogFiresLate checks that a timer that fires when its write ends cuts neither the next write nor
 // an answer that has ended.
-func TestWatchdogIsLate(t *testing.T) {
+func TestWatchdogFiresLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &lazyClient{answer: &answer{ctx: t.Context(), header: http.Header{}}, past: make(chan struct{})}
 		d := newWatchdog(c)

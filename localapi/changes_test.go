@@ -301,7 +301,7 @@ func TestHistoryCorrupt(t *testing.T) {
 }
 
 // The status contains the beginning of the history.
-func TestStatusTellsHistory(t *testing.T) {
+func TestStatusHasStartOfHistory(t *testing.T) {
 	for name, s := range stores(t) {
 		src := FromDB(s.DB, options(t, name))
 		for way, src := range map[string]Source{name: src, "socket": serve(t, src)} {

@@ -134,7 +134,7 @@ func TestCorruptCollection(t *testing.T) {
 
 // An index and the objects are one state: a key that is only in the index is corruption, not an
 // object that was deleted.
-func TestIndexNamesNothing(t *testing.T) {
+func TestIndexKeyWithoutObject(t *testing.T) {
 	db, path := newBolt(t)
 	fixture(t, db)
 	require.NoError(t, db.Close())

@@ -242,7 +242,7 @@ func TestFollowEnds(t *testing.T) {
 }
 
 // A slow follower blocks no other client and no writer, and receives everything in the end.
-func TestSlowFollowerHoldsNothing(t *testing.T) {
+func TestSlowFollowerBlocksNothing(t *testing.T) {
 	for _, way := range []string{"db", "socket"} {
 		t.Run(way, func(t *testing.T) {
 			db, path := newBolt(t)

@@ -45,7 +45,7 @@ func TestListen(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-func TestListenReplacesWhatIsStale(t *testing.T) {
+func TestListenReplacesStaleSocket(t *testing.T) {
 	path := filepath.Join(shortDir(t), "s.sock")
 	stale(t, path)
 	l, err := Listen(path)

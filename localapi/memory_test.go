@@ -12,7 +12,7 @@ import (
 )
 
 // A dump of many objects holds a few objects and buffers in the heap, never the collection.
-func TestMemory(t *testing.T) {
+func TestDumpMemoryIsBounded(t *testing.T) {
 	if testing.Short() {
 		t.Skip("writes 25 MB")
 	}

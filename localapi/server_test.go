@@ -24,7 +24,7 @@ import (
 
 // A slow reader blocks no one: while it waits, the store accepts writes, the file does not grow,
 // and the store can be closed.
-func TestSlowReaderHoldsNothing(t *testing.T) {
+func TestSlowReaderBlocksNothing(t *testing.T) {
 	for _, way := range []string{"db", "socket"} {
 		t.Run(way, func(t *testing.T) {
 			db, path := newBolt(t)
@@ -61,7 +61,7 @@ func TestSlowReaderHoldsNothing(t *testing.T) {
 }
 
 // The lock on a file is not held while a client reads the answer, so an agent can start meanwhile.
-func TestFileIsNotHeld(t *testing.T) {
+func TestFileLockIsReleased(t *testing.T) {
 	db, path := newBolt(t)
 	fixture(t, db)
 	require.NoError(t, db.Close())
@@ -199,7 +199,7 @@ func TestErrorAnswers(t *testing.T) {
 }
 
 // An object may begin like an error, and may have line breaks between its tokens.
-func TestOddObjects(t *testing.T) {
+func TestObjectsLikeErrors(t *testing.T) {
 	db := memory.New()
 	defer db.Close()
 	var objects []*object.Object
@@ -217,7 +217,7 @@ func TestOddObjects(t *testing.T) {
 	require.Equal(t, []string{"a", "b"}, got)
 }
 
-func TestNoAgent(t *testing.T) {
+func TestClientNoAgent(t *testing.T) {
 	dir := t.TempDir()
 	_, err := NewClient(filepath.Join(dir, "absent.sock")).Status(context.Background())
 	require.ErrorIs(t, err, ErrNoAgent)
@@ -234,7 +234,7 @@ func TestNoAgent(t *testing.T) {
 }
 
 // A server that is not an agent, or has another version, is reported as such.
-func TestOtherServer(t *testing.T) {
+func TestClientOtherServer(t *testing.T) {
 	socket := serveHandler(t, http.NotFoundHandler())
 	_, err := NewClient(socket).Status(context.Background())
 	require.ErrorContains(t, err, "404 Not Found for /v1alpha1/status: it may have another version")

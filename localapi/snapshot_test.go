@@ -72,7 +72,7 @@ func TestCreateSnapshotFails(t *testing.T) {
 }
 
 // If the client disconnects, the snapshot is aborted.
-func TestCreateSnapshotIsGivenUp(t *testing.T) {
+func TestCreateSnapshotClientDisconnects(t *testing.T) {
 	begun, ended := make(chan struct{}), make(chan error, 1)
 	client := snapshots(t, func(ctx context.Context, _ func(string, int64, int64)) (*localapi.Snapshot, error) {
 		close(begun)

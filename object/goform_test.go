@@ -62,8 +62,8 @@ func TestFromGo(t *testing.T) {
 	}
 }
 
-// TestFromGoAtOnce encodes an object in several goroutines: each gets the same bytes.
-func TestFromGoAtOnce(t *testing.T) {
+// TestFromGoConcurrent encodes an object in several goroutines: each gets the same bytes.
+func TestFromGoConcurrent(t *testing.T) {
 	o, err := object.FromGo(typedPod(), podType)
 	require.NoError(t, err)
 	var raws [8][]byte

@@ -200,20 +200,20 @@ func TestBackoffStartsOver(t *testing.T) {
 }
 
 // A retry waits at least as long as the server's Retry-After.
-func TestServersWait(t *testing.T) {
+func TestServerRetryAfter(t *testing.T) {
 	s := &script{watches: []answer{{err: apierrors.NewTooManyRequests("later", 50)}}}
 	d := waits(t, s, time.Hour, nil)
 	require.Equal(t, []time.Duration{50 * time.Second}, d)
 }
 
 // An object that the queue can't take is skipped: neither a retry nor a list would change that.
-func TestUnusableIsSkipped(t *testing.T) {
+func TestObjectRefusedByQueueIsSkipped(t *testing.T) {
 	s := &script{refused: "a", watches: []answer{{events: []watch.Event{event(watch.Added, "a", 51), event(watch.Added, "b", 52)}, lasts: time.Minute}}}
 	require.Equal(t, []string{"probe 50", "watch 50", "skipped: object can't be queued", "add b@52", "probe 52", "watch 52"}, play(t, s, 5*time.Minute, nil))
 }
 
 // A reflector stops at any point, and stops its open watch.
-func TestStopsAnywhere(t *testing.T) {
+func TestStopAtAnyPoint(t *testing.T) {
 	story := func() *script {
 		return &script{
 			listItems: []*object.Object{pod("a", 3)}, lists: []error{nil, errors.New("broke")},

@@ -79,7 +79,7 @@ func TestListOfAnotherHistory(t *testing.T) {
 
 // The result of the guards holds for a watch that opens soon. If the watch opens later, the guards
 // run again while it is open, before its first event is queued.
-func TestWatchThatBeginsLate(t *testing.T) {
+func TestWatchOpensLate(t *testing.T) {
 	s := &script{watches: []answer{{opens: time.Second, lasts: time.Minute}}}
 	require.Equal(t, []string{"probe 50", "watch 50", "probe 50", "watch 50"}, play(t, s, 3*time.Minute, nil))
 

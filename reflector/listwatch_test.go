@@ -262,7 +262,7 @@ func (b *blocked) Watch(o metav1.ListOptions) (watch.Interface, error) {
 	return b.client.Watch(o)
 }
 
-func TestListWatchIsLeftBehind(t *testing.T) {
+func TestListWatchIgnoresContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		from := watch.NewFake()
 		b := &blocked{answer: make(chan struct{})}
@@ -296,7 +296,7 @@ func (c *withContext) WatchWithContext(ctx context.Context, o metav1.ListOptions
 	return c.Watch(o)
 }
 
-func TestListWatchGivesContexts(t *testing.T) {
+func TestListWatchPassesContext(t *testing.T) {
 	type key struct{}
 	ctx := context.WithValue(t.Context(), key{}, "here")
 	c := &withContext{}

@@ -260,7 +260,7 @@ func has(log []string, prefix string) int {
 func initial(o *reflector.Options) { o.Checkpoint = store.Checkpoint{} }
 
 // What is stored of an item that can't be used stays, if its key is known.
-func TestListSkipsWhatIsUnusable(t *testing.T) {
+func TestListSkipsUnusableObjects(t *testing.T) {
 	s := &script{listItems: []*object.Object{pod("a", 3)}, invalid: []string{"b", ""}}
 	require.Equal(t, []string{
 		"begin initial uid:1 force=false", "list page=500", "item a@3",
@@ -339,7 +339,7 @@ func TestIdentityOfAnotherForm(t *testing.T) {
 }
 
 // A checkpoint of another node needs an equal identity.
-func TestCheckpointFromElsewhere(t *testing.T) {
+func TestForeignCheckpoint(t *testing.T) {
 	elsewhere := func(o *reflector.Options) { o.ForeignCheckpoint = true }
 	s := &script{clusters: []string{"ca:abc", "ca:abc"}}
 	require.Equal(t, []string{"begin cluster-changed ca:abc force=true", `list page=500`, "end 100", "watch 100"}, play(t, s, time.Minute, elsewhere))
@@ -405,7 +405,7 @@ func TestListFails(t *testing.T) {
 	}, play(t, s, time.Minute, func(o *reflector.Options) { o.Reason = store.ReasonScopeChanged }))
 }
 
-func TestSkipsWhatIsUnusable(t *testing.T) {
+func TestWatchSkipsUnusableObjects(t *testing.T) {
 	node, err := object.Parse([]byte(`{"kind":"Node","metadata":{"name":"n","resourceVersion":"51"}}`))
 	require.NoError(t, err)
 	s := &script{watches: []answer{{events: []watch.Event{

@@ -64,7 +64,7 @@ func TestWatchListChanges(t *testing.T) {
 }
 
 // The watch of a watch-list continues as the watch, with the timeout of one.
-func TestWatchListLastsAsAWatch(t *testing.T) {
+func TestWatchListContinuesAsWatch(t *testing.T) {
 	for _, least := range []time.Duration{0, 30 * time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
 			var asked []time.Duration

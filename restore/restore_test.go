@@ -117,7 +117,7 @@ func TestOpenPreviousVersion(t *testing.T) {
 }
 
 // If the path is not a file, the configuration is wrong, and no file is moved.
-func TestDirectoryStays(t *testing.T) {
+func TestOpenDirectory(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state")
 	require.NoError(t, os.Mkdir(path, 0o700))
 	_, _, err := restore.Open(t.Context(), path, bolt.Options{}, restore.Sources{}, now, nil)
@@ -195,7 +195,7 @@ func put(t *testing.T, path, bucket, key, value string) {
 
 // If the key of a file is missing, the file is good: it is not set aside, and no snapshot takes its
 // place. The agent does not start.
-func TestWithoutTheKeyNothingIsMoved(t *testing.T) {
+func TestOpenMissingKeyMovesNothing(t *testing.T) {
 	key := func(n byte) *bolt.EncryptionKey {
 		k, err := bolt.ParseKey([]byte(base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{n}, 32))))
 		require.NoError(t, err)

@@ -94,7 +94,7 @@ func TestOpenFromSnapshot(t *testing.T) {
 }
 
 // Snapshots that were not made here do not replace the database.
-func TestOnlyOwnSnapshotsCount(t *testing.T) {
+func TestOpenIgnoresForeignSnapshots(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cache.db")
 	s := made(t, path, 1)
 	require.NoError(t, os.Rename(s.Path, filepath.Join(filepath.Dir(s.Path), "seed.snap")))

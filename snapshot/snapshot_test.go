@@ -199,7 +199,7 @@ func TestCreateBesideWriter(t *testing.T) {
 }
 
 // Any flipped bit, any truncation and any trailing byte is noticed before the snapshot is used.
-func TestEveryChangeIsNoticed(t *testing.T) {
+func TestCorruptionIsDetected(t *testing.T) {
 	s := newSource(t)
 	s.list(t, 1)
 	whole, err := os.ReadFile(s.create(t, now).Path)

@@ -84,7 +84,7 @@ func TestJournalSiblings(t *testing.T) {
 }
 
 // If journald does not accept a line, it is logged elsewhere.
-func TestJournalGone(t *testing.T) {
+func TestJournalUnavailable(t *testing.T) {
 	j := journald{err: errors.New("no journald")}
 	var out bytes.Buffer
 	log := slog.New(journalHandler{level: slog.LevelInfo, send: j.send, beside: slog.NewTextHandler(&out, nil)})
@@ -94,7 +94,7 @@ func TestJournalGone(t *testing.T) {
 	}
 }
 
-func TestJournalElsewhere(t *testing.T) {
+func TestJournalOtherStream(t *testing.T) {
 	beside := slog.NewTextHandler(io.Discard, nil)
 	for _, stream := range []string{"", "1:1", "nonsense"} {
 		t.Setenv("JOURNAL_STREAM", stream)

@@ -123,7 +123,7 @@ func TestWithoutSystemd(t *testing.T) {
 	}
 }
 
-func TestSocketGone(t *testing.T) {
+func TestNotifySocketMissing(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", filepath.Join(t.TempDir(), "none"))
 	if err := Ready(); err == nil {
 		t.Error("no error although no one listens")

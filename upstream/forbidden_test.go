@@ -13,7 +13,7 @@ import (
 )
 
 // IsForbidden accepts only a 403 from the server itself, about the requested resource.
-func TestDenied(t *testing.T) {
+func TestIsForbidden(t *testing.T) {
 	secrets := schema.GroupResource{Resource: "secrets"}
 	for _, x := range []struct {
 		name string

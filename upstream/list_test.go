@@ -454,7 +454,7 @@ func FuzzList(f *testing.F) {
 
 // After a quick page, the next one is requested as soon as its token is known, so that the server
 // prepares it while this one arrives. When the list ends early, so does that request.
-func TestListAsksAhead(t *testing.T) {
+func TestListPrefetchesPages(t *testing.T) {
 	for proto, serve := range protocols {
 		for _, fails := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, fails %v", proto, fails), func(t *testing.T) {

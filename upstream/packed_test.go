@@ -87,8 +87,9 @@ func TestPacked(t *testing.T) {
 	}
 }
 
-// TestPackedCut checks that a packed watch whose connection breaks in the middle ends as any other.
-func TestPackedCut(t *testing.T) {
+// TestPackedWatchConnectionLost checks that a packed watch whose connection breaks in the middle ends
+// as any other.
+func TestPackedWatchConnectionLost(t *testing.T) {
 	encoder, err := zstd.NewWriter(nil)
 	require.NoError(t, err)
 	line := event("ADDED", smallPod) + "\n"
@@ -145,10 +146,10 @@ func TestDropHeader(t *testing.T) {
 	require.Equal(t, 2, requests)
 }
 
-// TestPackedDamage checks that a list with a flipped bit in a body is an error or complete and right, with
-// each bit of each page: an agent sends a checksum. An item may have been delivered before it is verified,
-// so the page is not requested again.
-func TestPackedDamage(t *testing.T) {
+// TestPackedListCorrupt checks that a list with a flipped bit in a body is an error or complete and
+// right, with each bit of each page: an agent sends a checksum. An item may have been delivered before
+// it is verified, so the page is not requested again.
+func TestPackedListCorrupt(t *testing.T) {
 	encoder, err := zstd.NewWriter(nil)
 	require.NoError(t, err)
 	var pages [2][]byte

@@ -50,7 +50,7 @@ func TestVersions(t *testing.T) {
 }
 
 // A body that is not a list, or lacks the fields to compare, is an error and never an empty result.
-func TestVersionsOfNoise(t *testing.T) {
+func TestVersionsInvalidBody(t *testing.T) {
 	for _, body := range []string{`{}`, `{"kind":"Status","apiVersion":"v1"}`, metadataList("", `{"metadata":{"name":"a"}}`), metadataList("", `{}`), "<html>"} {
 		c := serve(t, func(w http.ResponseWriter, _ *http.Request) { reply(w, 200, body) })
 		require.Error(t, podSource(c).Versions(t.Context(), VersionsOptions{PageSize: 2}, func(Version) error { return nil }), body)

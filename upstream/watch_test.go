@@ -210,7 +210,7 @@ func TestWatchObjectsAreCopies(t *testing.T) {
 	}
 }
 
-func TestUnusable(t *testing.T) {
+func TestWatchInvalidObject(t *testing.T) {
 	d := reading(strings.NewReader(event("ADDED", `{"kind":"Pod","x":"`+strings.Repeat("y", 5000)+`"}`)), object.Prune{})
 	e, err := d.next()
 	require.NoError(t, err)

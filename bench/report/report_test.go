@@ -105,7 +105,7 @@ func TestTargets(t *testing.T) {
 }
 
 // A figure below zero, as an idle server may cause, does not give an infinite ratio.
-func TestTooLittleToTell(t *testing.T) {
+func TestTargetsNegativeFigure(t *testing.T) {
 	run := example()
 	for i := range stage(run, medium).Turns {
 		if turn := &stage(run, medium).Turns[i]; turn.Peer == driver.Agent {
@@ -187,7 +187,7 @@ func TestCharts(t *testing.T) {
 	}
 }
 
-func TestText(t *testing.T) {
+func TestFormatFigures(t *testing.T) {
 	require.Equal(t, "0.4 ms", seconds(0.0004))
 	require.Equal(t, "42 ms", seconds(0.042))
 	require.Equal(t, "2.5 s", seconds(2.5))

@@ -23,7 +23,7 @@ func TestYAMLDocuments(t *testing.T) {
 }
 
 // A List without its end is not valid.
-func TestListIsWholeOrNot(t *testing.T) {
+func TestPrinterUnfinishedList(t *testing.T) {
 	o, err := object.Parse([]byte(`{"metadata":{"name":"a"}}`))
 	require.NoError(t, err)
 	var out bytes.Buffer
@@ -39,7 +39,7 @@ func TestListIsWholeOrNot(t *testing.T) {
 	require.Len(t, list.Items, 3)
 }
 
-func TestLinesAreLines(t *testing.T) {
+func TestPrinterNDJSONLineBreaks(t *testing.T) {
 	o, err := object.Parse([]byte("{\n  \"metadata\": {\r\n\"name\": \"a\"}}"))
 	require.NoError(t, err)
 	var out bytes.Buffer

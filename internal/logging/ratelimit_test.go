@@ -56,7 +56,7 @@ func TestRateLimit(t *testing.T) {
 }
 
 // What is remembered does not grow with what is logged.
-func TestRateLimitForgets(t *testing.T) {
+func TestRateLimitMemoryIsBounded(t *testing.T) {
 	l := &lines{kinds: map[kind]*repeated{}}
 	for i := range 3 * lineKinds {
 		pass, _ := l.pass(kind{message: strings.Repeat("x", i)}, time.Unix(0, 0))

@@ -129,9 +129,9 @@ func (r *room) empty() {
 	require.Empty(r.t, r.users)
 }
 
-// TestWide: what is wide gets its seats, though what is narrow comes all the time, and gives back what it
-// does not need.
-func TestWide(t *testing.T) {
+// TestWideIsNotStarved: what is wide gets its seats, though what is narrow comes all the time, and
+// gives back what it does not need.
+func TestWideIsNotStarved(t *testing.T) {
 	for _, user := range []string{"same", "other"} {
 		t.Run(user, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -183,8 +183,8 @@ func TestWide(t *testing.T) {
 	})
 }
 
-// TestPlaces: those that wait are limited, in all and for each user, and may leave at any time.
-func TestPlaces(t *testing.T) {
+// TestWaitersAreLimited: those that wait are limited, in all and for each user, and may leave at any time.
+func TestWaitersAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(2, 10)
 		all := Client{"holds", "a"}
@@ -224,8 +224,8 @@ func TestPlaces(t *testing.T) {
 	})
 }
 
-// TestAbandonedWide: what waits behind one that gives up is seated.
-func TestAbandonedWide(t *testing.T) {
+// TestWaiterBehindCanceledWide: what waits behind one that gives up is seated.
+func TestWaiterBehindCanceledWide(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRoom(t, 4, 0)
 		r.ask("one", "a", 2, false)

@@ -19,7 +19,7 @@ import (
 
 // A spool returns what was added, whether it stayed in memory, went to a file, or moved from a full
 // file to another one.
-func TestSpoolGivesWhatItTook(t *testing.T) {
+func TestSpoolRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		sizes := rapid.SampledFrom([]int{0, 1, 100, 5_000, bufferBytes - 2, bufferBytes + 3, 300_000})
 		entries := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) []byte {
@@ -129,14 +129,14 @@ func roomFor(size int64) func() (*os.File, error) {
 	}
 }
 
-func TestSpoolWithoutRoom(t *testing.T) {
+func TestSpoolDiskFull(t *testing.T) {
 	s := newSink(10, unlinkedIn("/nonexistent"), func() (*os.File, error) { return os.OpenFile("/dev/full", os.O_RDWR, 0) })
 	_, err := s.Write(make([]byte, 100))
 	require.ErrorContains(t, err, "no such file")
 	require.ErrorContains(t, err, "no space left")
 }
 
-func TestSpoolStops(t *testing.T) {
+func TestSpoolEachErrors(t *testing.T) {
 	sp := New("")
 	defer sp.Close()
 	for range 3 {
@@ -164,7 +164,7 @@ func TestSpoolStops(t *testing.T) {
 }
 
 // Files have no name, so nothing is left after any end of the process.
-func TestSpoolLeavesNothing(t *testing.T) {
+func TestSpoolFilesAreUnlinked(t *testing.T) {
 	dir := t.TempDir()
 	s := newSink(0, unlinkedIn(dir))
 	sp := on(s)

@@ -34,9 +34,9 @@ func statusOf(t *testing.T, a *http.Response) metav1.Status {
 	return s
 }
 
-// TestServerEndsBefore: a server that ends before it has answered gives an error with the reason. Only a
-// request that it can't have seen may be repeated.
-func TestServerEndsBefore(t *testing.T) {
+// TestServerClosesBeforeAnswer: a server that ends before it has answered gives an error with the
+// reason. Only a request that it can't have seen may be repeated.
+func TestServerClosesBeforeAnswer(t *testing.T) {
 	for _, protocol := range []string{"h2", "http/1.1"} {
 		for _, tc := range []struct {
 			name, method, body string
@@ -81,9 +81,9 @@ func TestServerEndsBefore(t *testing.T) {
 	}
 }
 
-// TestServerEndsInTheMiddle: an answer that the server does not finish is cut, whether its length was
+// TestServerClosesDuringAnswer: an answer that the server does not finish is cut, whether its length was
 // known or not, and so is a stream.
-func TestServerEndsInTheMiddle(t *testing.T) {
+func TestServerClosesDuringAnswer(t *testing.T) {
 	for _, protocol := range []string{"h2", "http/1.1"} {
 		for _, length := range []string{"", "1000"} {
 			t.Run(protocol+" "+length, func(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestAsItCame: what reaches the server, and what comes back, is as it is without the handler.
-func TestAsItCame(t *testing.T) {
+// TestForwardIsTransparent: what reaches the server, and what comes back, is as it is without the handler.
+func TestForwardIsTransparent(t *testing.T) {
 	type seen struct {
 		method, uri, body string
 		header            http.Header

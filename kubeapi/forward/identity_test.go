@@ -180,8 +180,8 @@ current-context: x
 	}
 }
 
-// TestTokenHasNoCertificate: a caller with a token is forwarded without any certificate.
-func TestTokenHasNoCertificate(t *testing.T) {
+// TestIdentityWithToken: a caller with a token is forwarded without any certificate.
+func TestIdentityWithToken(t *testing.T) {
 	f := newFiles(t, kubeletConfig)
 	f.rotate(pair(t, "user", nil, time.Now().AddDate(1, 0, 0)))
 	var state *tls.ConnectionState

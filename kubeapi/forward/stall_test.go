@@ -87,8 +87,8 @@ func inBubble(t *testing.T, h http.Handler, fn func(t *testing.T, c *http.Client
 // slack is what TLS may take to close a connection.
 const slack = 6 * time.Second
 
-// TestBodyStalls: a request whose client does not go on with its body ends after a while, and the server does
-// not take the part for the whole. A slow client is served.
+// TestBodyStalls: a request whose client does not go on with its body ends after a while, and the
+// server does not take the part for the whole. A slow client is served.
 func TestBodyStalls(t *testing.T) {
 	type seen struct {
 		n   int64
@@ -144,9 +144,9 @@ func TestBodyStalls(t *testing.T) {
 	}
 }
 
-// TestServerTakesItsTime: a client whose body the server does not read for long is not taken for one that
+// TestServerReadsSlowly: a client whose body the server does not read for long is not taken for one that
 // stalls.
-func TestServerTakesItsTime(t *testing.T) {
+func TestServerReadsSlowly(t *testing.T) {
 	const size = 8 << 20 // more than all buffers hold
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n, _ := io.CopyN(io.Discard, r.Body, size/2)

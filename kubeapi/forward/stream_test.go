@@ -136,9 +136,9 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 
-// TestMemory: 1 GiB (16 MiB in short tests) passes in both directions, and through a connection whose
-// protocol has changed, with no more memory than the buffers.
-func TestMemory(t *testing.T) {
+// TestForwardMemoryIsBounded: 1 GiB (16 MiB in short tests) passes in both directions, and through a
+// connection whose protocol has changed, with no more memory than the buffers.
+func TestForwardMemoryIsBounded(t *testing.T) {
 	var size int64 = 1 << 30
 	if testing.Short() {
 		size = 16 << 20

@@ -243,8 +243,8 @@ func TestHalfOpenStream(t *testing.T) {
 	})
 }
 
-// TestAnswerIsNotRead checks that an answer that its client does not read ends.
-func TestAnswerIsNotRead(t *testing.T) {
+// TestAnswerReaderStops checks that an answer that its client does not read ends.
+func TestAnswerReaderStops(t *testing.T) {
 	var over time.Duration
 	large := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		began := time.Now()
@@ -298,8 +298,8 @@ func TestAnswerIsNotRead(t *testing.T) {
 	}
 }
 
-// TestLongAnswer checks that a request with a body may take longer than its body.
-func TestLongAnswer(t *testing.T) {
+// TestAnswerOutlastsBody checks that a request with a body may take longer than its body.
+func TestAnswerOutlastsBody(t *testing.T) {
 	long := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {
 		case <-time.After(writeTimeout - time.Second):
@@ -321,9 +321,9 @@ func TestLongAnswer(t *testing.T) {
 	})
 }
 
-// TestStreams checks how many requests one HTTP/2 connection may have at once, and that hundreds of them
-// are served.
-func TestStreams(t *testing.T) {
+// TestStreamsPerConnection checks how many requests one HTTP/2 connection may have at once, and that
+// hundreds of them are served.
+func TestStreamsPerConnection(t *testing.T) {
 	if os.Getenv("SNAPCACHE_TEST_EXEC") != "" {
 		t.Skip("qemu-user for armv7 once left one of 250 goroutines waiting for three minutes; nothing here depends on the architecture")
 	}
@@ -371,9 +371,9 @@ func TestStreams(t *testing.T) {
 	require.NoError(t, c.Close())
 }
 
-// TestBodies checks that a body of a request does not matter, and that one that is too large is refused
-// without a request.
-func TestBodies(t *testing.T) {
+// TestRequestBodyLimit checks that a body of a request does not matter, and that one that is too large
+// is refused without a request.
+func TestRequestBodyLimit(t *testing.T) {
 	inBubble(t, pods, func(t *testing.T, p pipes) {
 		for _, tc := range []struct {
 			name, rest, status string
@@ -399,9 +399,9 @@ func TestBodies(t *testing.T) {
 	})
 }
 
-// TestBodyServer checks that a handler gets bodies, of any size, and that one which it does not read is
-// cut in time, so that no client keeps a connection.
-func TestBodyServer(t *testing.T) {
+// TestRequestBodyReachesHandler checks that a handler gets bodies, of any size, and that one which it
+// does not read is cut in time, so that no client keeps a connection.
+func TestRequestBodyReachesHandler(t *testing.T) {
 	got := make(chan int64, 1)
 	h := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/read" {

@@ -144,9 +144,9 @@ func TestEnsureReplaces(t *testing.T) {
 	}
 }
 
-// TestClocks checks that clients accept the serving certificate whatever the clock was at the start,
-// and that one that ends soon is replaced.
-func TestClocks(t *testing.T) {
+// TestCertificateClocks checks that clients accept the serving certificate whatever the clock was at
+// the start, and that one that ends soon is replaced.
+func TestCertificateClocks(t *testing.T) {
 	epoch := time.Unix(0, 0)
 	t.Run("made in 1970", func(t *testing.T) {
 		dir := t.TempDir()

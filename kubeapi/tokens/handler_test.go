@@ -17,8 +17,9 @@ import (
 	"github.com/snapcache/snapcache/access"
 )
 
-// TestRepeated checks that a token is repeated in the form that the caller accepts, whichever one it came in.
-func TestRepeated(t *testing.T) {
+// TestRepeatedTokenEncoding checks that a token is repeated in the form that the caller accepts,
+// whichever one it came in.
+func TestRepeatedTokenEncoding(t *testing.T) {
 	for _, tc := range []struct{ name, first, accept, want string }{
 		{"JSON", asJSON, asJSON, asJSON},
 		{"protobuf", packed, packed + "," + asJSON, packed},
@@ -114,8 +115,8 @@ func TestSameRequest(t *testing.T) {
 	}
 }
 
-// TestNotRemembered checks that nothing is kept of a request that is no usual one.
-func TestNotRemembered(t *testing.T) {
+// TestUnusualRequestNotRemembered checks that nothing is kept of a request that is no usual one.
+func TestUnusualRequestNotRemembered(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		change func(*asking)
@@ -142,8 +143,8 @@ func TestNotRemembered(t *testing.T) {
 	})
 }
 
-// TestTimeAndObjects checks when a token is not repeated any more, though the same is asked for.
-func TestTimeAndObjects(t *testing.T) {
+// TestTokenNotRepeated checks when a token is not repeated any more, though the same is asked for.
+func TestTokenNotRepeated(t *testing.T) {
 	for _, tc := range []struct {
 		name            string
 		change          func(*world)
@@ -186,8 +187,8 @@ func TestTimeAndObjects(t *testing.T) {
 	}
 }
 
-// TestAnswers checks what becomes of the server's answers, and of the remembered token.
-func TestAnswers(t *testing.T) {
+// TestServerAnswers checks what becomes of the server's answers, and of the remembered token.
+func TestServerAnswers(t *testing.T) {
 	for _, tc := range []struct {
 		code            int // 0 for no answer
 		repeated, stays bool
@@ -225,8 +226,9 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestPassedOn checks that the next handler gets the request as it came, and the caller its answer.
-func TestPassedOn(t *testing.T) {
+// TestRequestPassedUnchanged checks that the next handler gets the request as it came, and the caller
+// its answer.
+func TestRequestPassedUnchanged(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		body string
@@ -297,7 +299,8 @@ type errReader struct{}
 
 func (errReader) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
-// TestConcurrent checks that callers which ask at once get their own tokens, while the server comes and goes.
+// TestConcurrent checks that callers which ask at once get their own tokens, while the server comes and
+// goes.
 func TestConcurrent(t *testing.T) {
 	w := newWorld(t)
 	w.Repeated = nil

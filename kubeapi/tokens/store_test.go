@@ -18,9 +18,9 @@ import (
 	"github.com/snapcache/snapcache/store/memory"
 )
 
-// TestRestart checks that tokens survive a crash, that no file has one in clear, and that a deletion is
-// durable too.
-func TestRestart(t *testing.T) {
+// TestTokensSurviveCrash checks that tokens survive a crash, that no file has one in clear, and that a
+// deletion is durable too.
+func TestTokensSurviveCrash(t *testing.T) {
 	w := newWorld(t)
 	token, _ := w.send(kubelet(packed, func(a *asking) { a.spec.Audiences = []string{"audience-in-clear"} }))
 	w.code = http.StatusServiceUnavailable
@@ -73,16 +73,16 @@ func TestNotEncrypted(t *testing.T) {
 	}
 }
 
-// TestPrinted checks that no way to print a token shows it.
-func TestPrinted(t *testing.T) {
+// TestTokenIsNotPrinted checks that no way to print a token shows it.
+func TestTokenIsNotPrinted(t *testing.T) {
 	r := remembered{Answer: authenticationv1.TokenRequest{Status: authenticationv1.TokenRequestStatus{Token: "eyJ"}}}
 	for _, text := range []string{fmt.Sprint(r), fmt.Sprint(&r), fmt.Sprintf("%v %+v %#v %s %q", r, r, r, r, r), fmt.Sprintf("%v %+v %#v", &r, []remembered{r}, []*remembered{&r})} {
 		require.NotContains(t, text, "eyJ")
 	}
 }
 
-// TestBounds checks how many tokens are stored, and which are deleted for new ones.
-func TestBounds(t *testing.T) {
+// TestStoredTokensAreBounded checks how many tokens are stored, and which are deleted for new ones.
+func TestStoredTokensAreBounded(t *testing.T) {
 	token := func(caller, id string, expires time.Duration, bytes int) (*request, *authenticationv1.TokenRequest) {
 		return &request{caller: caller, namespace: "shop", name: "till", id: digest(caller, id)}, &authenticationv1.TokenRequest{
 			Status: authenticationv1.TokenRequestStatus{

@@ -413,7 +413,7 @@ func TestBrowse_LargeObject(t *testing.T) {
 }
 
 // Every user of the machine can read the bare page: it neither has the objects nor leads to them.
-func TestBrowse_NotBare(t *testing.T) {
+func TestBrowse_NotOnBarePage(t *testing.T) {
 	db := memory.New()
 	defer db.Close()
 	cached(t, db)

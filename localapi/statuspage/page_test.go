@@ -77,7 +77,7 @@ func fill(v reflect.Value, name string) {
 }
 
 // The public page contains no string that the metrics don't have, for any field of the status.
-func TestBare(t *testing.T) {
+func TestBarePage(t *testing.T) {
 	strs := regexp.MustCompile(`field\.[A-Za-z.]+`)
 	found := func(bare bool) map[string]bool {
 		_, body := get(t, Options{Source: saying(everything()), Bare: bare})

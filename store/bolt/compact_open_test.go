@@ -175,7 +175,7 @@ func TestBuildWaitsForCompaction(t *testing.T) {
 
 // A crash at any step leaves a file under the name that has all that was flushed, and the next
 // opening removes the other file. After an error the old file stays in use.
-func TestCompactOpenEnds(t *testing.T) {
+func TestCompactOpenCrash(t *testing.T) {
 	for _, step := range []string{"begun", "copied", "synced", "named"} {
 		t.Run(step, func(t *testing.T) {
 			boom := errors.New("boom")
@@ -380,7 +380,7 @@ func consistent(v store.View) error {
 
 // A database compacts itself after a fold if that pays, not more than once a day, and an hour later
 // if it failed.
-func TestCompactsItself(t *testing.T) {
+func TestAutomaticCompaction(t *testing.T) {
 	path, model := bloatedFile(t)
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer

@@ -123,7 +123,7 @@ func TestCompact(t *testing.T) {
 }
 
 // If there is nothing to gain the file stays.
-func TestCompactTwice(t *testing.T) {
+func TestCompactNothingToGain(t *testing.T) {
 	path, _ := bloatedFile(t)
 	_, after, err := bolt.Compact(path, bolt.Options{})
 	require.NoError(t, err)

@@ -310,7 +310,7 @@ func TestCorruptKeyID(t *testing.T) {
 
 // An older version must refuse an encrypted file as one of an unknown format, and must read a file
 // in clear.
-func TestFormatOfEncrypted(t *testing.T) {
+func TestEncryption_FormatVersion(t *testing.T) {
 	require.Equal(t, []byte{0, 0, 0, 1}, valueAt(t, sampleFile(t), "meta", "format"))
 	require.Nil(t, valueAt(t, sampleFile(t), "meta", "encryption"))
 	require.Equal(t, []byte{0, 0, 0, 3}, valueAt(t, sampleFileUnder(t, bolt.Keyring{Primary: newKey(1)}), "meta", "format"))

@@ -217,7 +217,7 @@ func TestTampering(t *testing.T) {
 
 // A tampered record is counted when it is read, and a list repairs it; one that was moved to a key
 // without an object is deleted there.
-func TestTamperedIsHealed(t *testing.T) {
+func TestTampering_ListRepairs(t *testing.T) {
 	keys := bolt.Keyring{Primary: newKey(1)}
 	path := sampleFileUnder(t, keys)
 	_, entries := entriesOf(t, path)
@@ -267,7 +267,7 @@ func TestTamperedIsHealed(t *testing.T) {
 }
 
 // A whole file in clear with the header of an encrypted one is refused, and so is the reverse.
-func TestTamperedHead(t *testing.T) {
+func TestTampering_Header(t *testing.T) {
 	keys := bolt.Keyring{Primary: newKey(1)}
 	for _, c := range []struct {
 		name   string

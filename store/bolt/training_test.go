@@ -227,9 +227,9 @@ func TestNoRetraining(t *testing.T) {
 	require.Equal(t, 1, dictionaries(t, path))
 }
 
-// TestManyShapes stores one shape after the other, with a list in each. All objects stay readable,
-// and the number of dictionaries is bounded.
-func TestManyShapes(t *testing.T) {
+// TestDictionariesAreBounded stores one shape after the other, with a list in each. All objects stay
+// readable, and the number of dictionaries is bounded.
+func TestDictionariesAreBounded(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compresses 300 MiB")
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // Numbers too large for a machine word are in order too, after those that fit in one.
-func TestLongVersions(t *testing.T) {
+func TestLongResourceVersions(t *testing.T) {
 	const below, last, above = "184467440737095516", "18446744073709551615", "1844674407370955162"
 	db := memory.New()
 	defer db.Close()

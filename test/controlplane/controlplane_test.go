@@ -48,9 +48,9 @@ func clientOf(t *testing.T, cp *controlplane.ControlPlane, user string) *kuberne
 	return client
 }
 
-// TestLife runs one control plane through all operations; each part continues with the state of the
+// TestLifecycle runs one control plane through all operations; each part continues with the state of the
 // part before.
-func TestLife(t *testing.T) {
+func TestLifecycle(t *testing.T) {
 	t.Parallel()
 	cp := start(t, controlplane.Options{})
 	admin := clientOf(t, cp, controlplane.Admin)
@@ -300,8 +300,8 @@ func testRestore(t *testing.T, cp *controlplane.ControlPlane, admin *kubernetes.
 	}
 }
 
-// TestFolder stops a control plane in a given folder and starts it there again.
-func TestFolder(t *testing.T) {
+// TestStartInExistingDirectory stops a control plane in a given folder and starts it there again.
+func TestStartInExistingDirectory(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	first, err := controlplane.Start(t.Context(), controlplane.Options{Dir: dir, Log: t.Output()})

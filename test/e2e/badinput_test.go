@@ -36,10 +36,10 @@ const (
 	codeCorrupt   = 4
 )
 
-// TestAgentRefuses starts agents that can't work, on a new database and on one that holds a cache.
+// TestAgentStartErrors starts agents that can't work, on a new database and on one that holds a cache.
 // Each must exit with the right code, print one line with the cause and the remedy, and leave the
 // database as it was.
-func TestAgentRefuses(t *testing.T) {
+func TestAgentStartErrors(t *testing.T) {
 	t.Parallel()
 	cp := quietControlPlane(t)
 	good := settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: twoResources}
@@ -328,8 +328,8 @@ func TestDatabaseInUse(t *testing.T) {
 	a.stop()
 }
 
-// TestReadersRefuse runs the readers with requests that they can't answer.
-func TestReadersRefuse(t *testing.T) {
+// TestReaderErrors runs the readers with requests that they can't answer.
+func TestReaderErrors(t *testing.T) {
 	t.Parallel()
 	cp := quietControlPlane(t)
 	x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: twoResources})

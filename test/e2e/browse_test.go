@@ -45,10 +45,10 @@ func wide(t *testing.T) *memory.DB {
 	return db
 }
 
-// TestObjectPagesLook follows the links from the status page to an object, on screens down to the
+// TestObjectPagesLayout follows the links from the status page to an object, on screens down to the
 // smallest phone and without scripts: no page is wider than the screen, all text contrasts with its
 // background, and the browser has nothing to complain of.
-func TestObjectPagesLook(t *testing.T) {
+func TestObjectPagesLayout(t *testing.T) {
 	t.Parallel()
 	b := newBrowser(t)
 	server := httptest.NewServer(statuspage.Handler(statuspage.Options{

@@ -10,10 +10,10 @@ import (
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
-// TestDurableAtADisconnect cuts the server off, and then kills the agent with SIGKILL. All received
+// TestDurableAfterDisconnect cuts the server off, and then kills the agent with SIGKILL. All received
 // events must be in the file, however long the commit interval: a lost event might not come again
 // for hours.
-func TestDurableAtADisconnect(t *testing.T) {
+func TestDurableAfterDisconnect(t *testing.T) {
 	t.Parallel()
 	const id = "configmaps"
 	cp := newControlPlane(t)

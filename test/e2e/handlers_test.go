@@ -26,10 +26,10 @@ import (
 	"github.com/snapcache/snapcache/upstream"
 )
 
-// TestHandlersAreToldOnlyOfChanges connects the library's packages to a pipeline with a handler at
+// TestHandlersGetOnlyChanges connects the library's packages to a pipeline with a handler at
 // its end, and lets the checkpoint expire between two runs. After the relist the handler must have
 // been called once for each change, and for nothing else.
-func TestHandlersAreToldOnlyOfChanges(t *testing.T) {
+func TestHandlersGetOnlyChanges(t *testing.T) {
 	t.Parallel()
 	cp := newControlPlane(t)
 	require.NoError(t, objects.Seed(t.Context(), cp, expiredSeed))

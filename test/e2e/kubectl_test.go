@@ -17,9 +17,9 @@ import (
 	"github.com/snapcache/snapcache/test/controlplane"
 )
 
-// TestKubectlTakesWhatDumpPrints feeds the output of dump to kubectl, and compares the other
+// TestKubectlAcceptsDump feeds the output of dump to kubectl, and compares the other
 // formats with it.
-func TestKubectlTakesWhatDumpPrints(t *testing.T) {
+func TestKubectlAcceptsDump(t *testing.T) {
 	t.Parallel()
 	cp := quietControlPlane(t)
 	x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: everything, consent: true})

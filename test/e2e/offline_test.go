@@ -17,10 +17,10 @@ const readableWithin = time.Second
 
 var offlineIDs = []string{"configmaps", "pods", "widgets.example.com"}
 
-// TestServerAwayForTheWholeStart starts an agent that can't reach the server: the cache must be
+// TestStartWithoutServer starts an agent that can't reach the server: the cache must be
 // readable at once, with its age and the cause, and the agent must resume without a list when the
 // server is back.
-func TestServerAwayForTheWholeStart(t *testing.T) {
+func TestStartWithoutServer(t *testing.T) {
 	t.Parallel()
 	cp := newControlPlane(t)
 	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{Pods: 60, ConfigMaps: 60, Widgets: 60}))

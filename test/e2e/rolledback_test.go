@@ -15,11 +15,11 @@ import (
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
-// TestRestoredEtcdThatWentOn restores etcd from a backup and writes until it is past the agent's
+// TestRestoredEtcdPastCheckpoint restores etcd from a backup and writes until it is past the agent's
 // checkpoint, while the agent is stopped and while only its network is cut. The server then is of
 // the same cluster, past the checkpoint, and accepts a watch from there. The agent must detect that
 // the history is another one, list for the reason rv-ahead, and end with the server's objects.
-func TestRestoredEtcdThatWentOn(t *testing.T) {
+func TestRestoredEtcdPastCheckpoint(t *testing.T) {
 	t.Parallel()
 	cp := newControlPlane(t)
 	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{ConfigMaps: 60}))

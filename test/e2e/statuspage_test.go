@@ -152,9 +152,9 @@ func tunnelTo(t *testing.T, socket string) string {
 	return "http://" + l.Addr().String() + "/"
 }
 
-// TestStatusPageLooks checks pages with much content: nothing is wider than the screen, and all
+// TestStatusPageLayout checks pages with much content: nothing is wider than the screen, and all
 // text contrasts with its background.
-func TestStatusPageLooks(t *testing.T) {
+func TestStatusPageLayout(t *testing.T) {
 	t.Parallel()
 	b := newBrowser(t)
 	for name, status := range map[string]*localapi.Status{"good": goodStatus(), "bad": badStatus()} {

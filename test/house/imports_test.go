@@ -69,9 +69,9 @@ func TestAgentImports(t *testing.T) {
 	}
 }
 
-// TestAgentOnlyWires limits the size of agent: what is done to collections belongs under
+// TestAgentSize limits the size of agent: what is done to collections belongs under
 // agent/internal.
-func TestAgentOnlyWires(t *testing.T) {
+func TestAgentSize(t *testing.T) {
 	const limit = 1200 // lines, without tests
 	files, err := filepath.Glob(filepath.Join(root, "agent", "*.go"))
 	require.NoError(t, err)

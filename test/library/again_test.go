@@ -40,7 +40,7 @@ func onStores(t *testing.T, test func(t *testing.T, kind string, db store.DB)) {
 
 // An informer of a manager's cache that is removed and at once made again syncs without a second
 // list and has the changes. The program uses one object for each Get and GetInformer.
-func TestInformerRemovedAndMadeAgain(t *testing.T) {
+func TestInformerRemovedAndRecreated(t *testing.T) {
 	ctrl.SetLogger(klog.Background())
 	onStores(t, func(t *testing.T, kind string, db store.DB) {
 		ns := "made-again-" + kind

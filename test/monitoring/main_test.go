@@ -190,8 +190,8 @@ func expand(t *testing.T, expression string, variables map[string]string) string
 	return expanded
 }
 
-// TestFolder: what is in the folder is what is tested here.
-func TestFolder(t *testing.T) {
+// TestFolderIsComplete: what is in the folder is what is tested here.
+func TestFolderIsComplete(t *testing.T) {
 	files, err := filepath.Glob(folder + "/*")
 	require.NoError(t, err)
 	require.Equal(t, []string{rulesFile, folder + "/alerts_test.yaml", boardFile}, files)

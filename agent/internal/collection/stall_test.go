@@ -120,9 +120,9 @@ func TestStallDetector_OthersWrite(t *testing.T) {
 	p.store.answer <- nil
 }
 
-// TestStallDetector_Waits reports no stall during a wait for the server, for room on a disk, while
+// TestStallDetector_NotDuringWaits reports no stall during a wait for the server, for room on a disk, while
 // it is tried again, and for something long that writes, such as a fold on a slow card.
-func TestStallDetector_Waits(t *testing.T) {
+func TestStallDetector_NotDuringWaits(t *testing.T) {
 	t.Run("for the server", func(t *testing.T) {
 		p := newPipeline(t)
 		for range 100 {

@@ -13,9 +13,9 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// TestUntrusted checks that what is stored is untrusted from the moment that a guard refuses it until
-// a list has replaced it: not when the list is complete, but when the store has it.
-func TestUntrusted(t *testing.T) {
+// TestUntrustedUntilReplaced checks that what is stored is untrusted from the moment that a guard
+// refuses it until a list has replaced it: not when the list is complete, but when the store has it.
+func TestUntrustedUntilReplaced(t *testing.T) {
 	for _, reason := range []store.Reason{store.ReasonRVAhead, store.ReasonClusterChanged} {
 		c := New(Spec{ID: "pods"}, Options{Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler)})
 		queue := deltafifo.New(deltafifo.Options{})

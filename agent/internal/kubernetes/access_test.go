@@ -76,9 +76,9 @@ func TestRulesChange(t *testing.T) {
 	}
 }
 
-// TestRulesWithdrawn: what a binding allows ends with it while the server is away, and what the rules allow
-// is what is cached.
-func TestRulesWithdrawn(t *testing.T) {
+// TestRulesWithdrawnOffline: what a binding allows ends with it while the server is away, and what the
+// rules allow is what is cached.
+func TestRulesWithdrawnOffline(t *testing.T) {
 	w := newWorld(t)
 	w.populate()
 	w.disconnect()

@@ -41,9 +41,9 @@ const (
 	pollEvery = 5 * time.Millisecond
 )
 
-// TestReviewsThatFail: a server that refuses the questions is asked once in a while about each caller, and
-// the log has that once a minute.
-func TestReviewsThatFail(t *testing.T) {
+// TestFailedReviewsBackOff: a server that refuses the questions is asked once in a while about each
+// caller, and the log has that once a minute.
+func TestFailedReviewsBackOff(t *testing.T) {
 	w := newWorld(t)
 	w.populate()
 	var out bytes.Buffer

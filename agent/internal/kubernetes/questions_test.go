@@ -18,9 +18,9 @@ import (
 	"github.com/snapcache/snapcache/internal/seats"
 )
 
-// TestQuestions: however many questions about one client wait, those about others find a place at once, and
-// the former fail in a way that does not look like a server that is away.
-func TestQuestions(t *testing.T) {
+// TestQuestionsLimitedPerClient: however many questions about one client wait, those about others find
+// a place at once, and the former fail in a way that does not look like a server that is away.
+func TestQuestionsLimitedPerClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQuestions()
 		var busy, begun int
@@ -61,8 +61,8 @@ func TestQuestions(t *testing.T) {
 	})
 }
 
-// TestQuestionsOfASilentServer: if it answers no one, no client is to blame.
-func TestQuestionsOfASilentServer(t *testing.T) {
+// TestQuestionsServerSilent: if it answers no one, no client is to blame.
+func TestQuestionsServerSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQuestions()
 		var held []*seats.Seat
@@ -82,9 +82,9 @@ func TestQuestionsOfASilentServer(t *testing.T) {
 	})
 }
 
-// TestFloodKeepsNoRight: a user whose right was withdrawn can't keep it by asking so often that the server
-// is not asked about it in time, and others are answered meanwhile.
-func TestFloodKeepsNoRight(t *testing.T) {
+// TestWithdrawnRightUnderFlood: a user whose right was withdrawn can't keep it by asking so often that
+// the server is not asked about it in time, and others are answered meanwhile.
+func TestWithdrawnRightUnderFlood(t *testing.T) {
 	w := newWorld(t)
 	w.x.questions.wait = 100 * time.Millisecond
 	require.True(t, w.may("mallory", "list", "secrets"), "it is remembered")

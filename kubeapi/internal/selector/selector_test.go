@@ -49,8 +49,8 @@ func TestZeroSelector(t *testing.T) {
 	require.False(t, s.Within(parse(t, "app", "")))
 }
 
-// TestNotStored checks that a field that the cache can't know is an error and not an empty value.
-func TestNotStored(t *testing.T) {
+// TestFieldNotStored checks that a field that the cache can't know is an error and not an empty value.
+func TestFieldNotStored(t *testing.T) {
 	tests := []struct {
 		name     string
 		info     store.Info

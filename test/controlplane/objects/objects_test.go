@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestSameAgain checks that objects depend on nothing but their arguments, and
+// TestObjectsAreDeterministic checks that objects depend on nothing but their arguments, and
 // on all of them.
-func TestSameAgain(t *testing.T) {
+func TestObjectsAreDeterministic(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name string

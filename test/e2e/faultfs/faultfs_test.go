@@ -40,7 +40,7 @@ func (d *Disk) restart(c Choice) {
 	d.Restart()
 }
 
-func TestSyncedIsKept(t *testing.T) {
+func TestSyncedDataIsKept(t *testing.T) {
 	for _, c := range []Choice{Mixed, DropAll, KeepAll, TearAll} {
 		d := New(t, 1)
 		path := filepath.Join(d.Dir, "a", "f")
@@ -82,7 +82,7 @@ func TestSyncedIsKept(t *testing.T) {
 	}
 }
 
-func TestNamesAreLost(t *testing.T) {
+func TestUnsyncedNamesAreLost(t *testing.T) {
 	d := New(t, 1)
 	a, b := filepath.Join(d.Dir, "a"), filepath.Join(d.Dir, "b")
 	require.NoError(t, os.WriteFile(a, []byte("1"), 0o600))
@@ -106,7 +106,7 @@ func TestNamesAreLost(t *testing.T) {
 	require.NoFileExists(t, a)
 }
 
-func TestLies(t *testing.T) {
+func TestSyncReportsFalseSuccess(t *testing.T) {
 	d := New(t, 1)
 	path := filepath.Join(d.Dir, "f")
 	require.NoError(t, os.WriteFile(path, nil, 0o600))
@@ -123,7 +123,7 @@ func TestLies(t *testing.T) {
 	require.Empty(t, read(t, path))
 }
 
-func TestSpaceEnds(t *testing.T) {
+func TestDiskFull(t *testing.T) {
 	d := New(t, 1)
 	path := filepath.Join(d.Dir, "f")
 	d.Set(Faults{Space: 4 * pageSize})
@@ -157,7 +157,7 @@ func TestSpaceEnds(t *testing.T) {
 	require.NoError(t, f.Close())
 }
 
-func TestErrors(t *testing.T) {
+func TestInjectedErrors(t *testing.T) {
 	d := New(t, 1)
 	path := filepath.Join(d.Dir, "f")
 	require.NoError(t, os.WriteFile(path, fill('x', 2*pageSize), 0o600))
@@ -195,7 +195,7 @@ func TestMapping(t *testing.T) {
 }
 
 // A killed test leaves nothing mounted, not even while a call blocks.
-func TestEndsWithItsTest(t *testing.T) {
+func TestUnmountAfterKill(t *testing.T) {
 	d := New(t, 1)
 	f, err := os.Create(filepath.Join(d.Dir, "f"))
 	require.NoError(t, err)
@@ -220,7 +220,7 @@ func TestReplace(t *testing.T) {
 	require.Equal(t, "world world", string(read(t, path)[pageSize-2:]))
 }
 
-func TestPowerForSoMuch(t *testing.T) {
+func TestPowerCutAfterChanges(t *testing.T) {
 	d := New(t, 1)
 	path := filepath.Join(d.Dir, "f")
 	d.Set(Faults{PowerFor: 3})

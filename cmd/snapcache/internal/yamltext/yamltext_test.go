@@ -16,7 +16,7 @@ import (
 
 // For any stored JSON, a Kubernetes client reads the same object from our YAML, which is what the
 // library prints.
-func TestYAMLIsTheSame(t *testing.T) {
+func TestYAMLRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		raw, err := json.Marshal(map[string]any{"metadata": map[string]string{"name": "a"}, "v": anyJSON(4).Draw(t, "value")})
 		require.NoError(t, err)
@@ -68,7 +68,7 @@ func requireSameInYAML(t require.TestingT, raw []byte) {
 }
 
 // JSON that sigs.k8s.io/yaml's conversion refuses or changes.
-func TestYAMLOfOddJSON(t *testing.T) {
+func TestYAMLUnusualJSON(t *testing.T) {
 	for _, v := range []string{
 		`"\ud83d\ude00"`, `"\/"`, `"\t\n"`, `{"no":"\ta\nb"}`, `"` + "\x7f" + `"`, `"` + "\uffff" + `"`, `{"` + strings.Repeat("k", 2000) + `":1}`, `{"<<":{"x":1}}`,
 		`[12345678901234567890,1.5,-9223372036854775808,1e10]`,
