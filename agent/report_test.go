@@ -35,7 +35,7 @@ func TestNotify(t *testing.T) {
 		b := make([]byte, 4096)
 		for {
 			size, err := conn.Read(b)
-			require.NoError(t, err, "systemd was not told %q", what)
+			require.NoError(t, err, "systemd did not receive %q", what)
 			if text := string(b[:size]); strings.Contains(text, what) {
 				return text
 			}
@@ -68,7 +68,7 @@ func TestProgress(t *testing.T) {
 		require.Equal(t, "\r\x1b[Klisting "+want, terminal.String())
 
 		c.Tracker.Listing(store.ReasonInitial, 5_000, -1)
-		require.NotContains(t, status.Progress(a.clock, c), "to go", "the server does not say")
+		require.NotContains(t, status.Progress(a.clock, c), "to go", "the server sent no count")
 		terminal.Reset()
 		c.Tracker.Listed(store.ReasonInitial, "9", 20_000, time.Second)
 		a.drawProgress()

@@ -190,7 +190,7 @@ func st(op string, names ...string) step { return step{op, names} }
 
 // scripts are stories in which client-go's informer and ours must behave alike.
 var scripts = map[string][]step{
-	"a life": {
+	"add, update and delete": {
 		st("add", "h"), st("put", "a"), st("start"), st("put", "b"), st("put", "a"), st("remove", "b"), st("put", "b"), st("recreate", "a"),
 	},
 	"an empty list":                       {st("add", "h"), st("start"), st("put", "a")},

@@ -139,7 +139,7 @@ func TestFleetLists(t *testing.T) {
 			}
 			other.client.CloseIdleConnections()
 		}
-		require.Zero(t, time.Since(began), "whatever waits")
+		require.Zero(t, time.Since(began), "a resumed watch waited behind the lists")
 
 		time.Sleep(waitLimit + time.Second)
 		mu.Lock()

@@ -43,7 +43,7 @@ func TestSchema(t *testing.T) {
 		{"schema", `{"type":"object"}`, `{"type":"object","properties":{"a":{"default":1}}}`, true},
 		{"webhook", "https://x", "https://y", true},
 		{"strategy", `"Webhook"`, `"None"`, true},
-		{"made anew", `"uid":"u"`, `"uid":"z"`, true},
+		{"recreated", `"uid":"u"`, `"uid":"z"`, true},
 		{"another version is served", `"v2","served":false`, `"v2","served":true`, true},
 		{"another version is stored", `"served":false,"storage":false`, `"served":false,"storage":true`, true},
 		{"the version is not served", `"v1","served":true`, `"v1","served":false`, true},

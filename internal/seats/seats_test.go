@@ -75,7 +75,7 @@ func TestShares(t *testing.T) {
 		require.Equal(t, 38, taken)
 		require.Equal(t, 262, waiting)
 		r.ask("three", "a", 1, false)
-		require.Len(t, r.held["three/a"], 1, "at once, whatever waits")
+		require.Len(t, r.held["three/a"], 1, "a user without seats waited behind the others")
 		r.empty()
 
 		r = newRoom(t, 60, 0)

@@ -125,7 +125,7 @@ func (l *life) changes(t *rapid.T) []store.Change {
 		ns := rapid.SampledFrom([]string{"x", "x-y"}).Draw(t, "ns")
 		if rapid.IntRange(0, 3).Draw(t, "delete") == 0 {
 			gone := storetest.Delete(object.Key(ns, name))
-			if l.rv++; rapid.Bool().Draw(t, "tells when") {
+			if l.rv++; rapid.Bool().Draw(t, "deleted at") {
 				gone.RV = fmt.Sprint(l.rv)
 			}
 			changes = append(changes, gone)

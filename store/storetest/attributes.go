@@ -151,7 +151,7 @@ var attributesRules = []rule{
 		}
 		s.check(t)
 	}},
-	{name: "only while they are wanted", run: func(t *testing.T, h Harness) {
+	{name: "recorded only while the index is open", run: func(t *testing.T, h Harness) {
 		wanted, kept, called := false, false, 0
 		x := attributesIndex("v1")
 		values := x.Func
@@ -190,7 +190,7 @@ var attributesRules = []rule{
 		require.Equal(t, []string{"18 [v1:app=b]"}, attributesAt(t, s, "14"))
 		s.check(t)
 	}},
-	{name: "unknown after a checkpoint that went back", run: func(t *testing.T, h Harness) {
+	{name: "unknown after the checkpoint went back", run: func(t *testing.T, h Harness) {
 		s := newSubject(t, h, Info("a"), attributesIndex("v1"))
 		s.replace(t, goesOn(10), Put(cm("shop", "x", 4, "app", "a")))
 		s.apply(t, goesOn(20), Put(cm("shop", "x", 19, "app", "b")))
@@ -223,7 +223,7 @@ var attributesRules = []rule{
 		_, err = h.DB().Open(Info("b"), second)
 		require.ErrorContains(t, err, "no spec")
 	}},
-	{name: "outlive the process", durable: true, run: func(t *testing.T, h Harness) {
+	{name: "are durable", durable: true, run: func(t *testing.T, h Harness) {
 		s := newSubject(t, h, Info("a"), attributesIndex("v1"))
 		s.replace(t, goesOn(10), Put(cm("shop", "x", 4, "app", "a")))
 		for rv := 11; rv < 20; rv++ {

@@ -57,7 +57,7 @@ func horizon(t *testing.T, s *subject) string {
 }
 
 var historyRules = []rule{
-	{name: "begins with the first complete list", run: func(t *testing.T, h Harness) {
+	{name: "starts at the first complete list", run: func(t *testing.T, h Harness) {
 		s := newSubject(t, h, Info("a"))
 		s.apply(t, goesOn(4), Put(cm("shop", "x", 4)))
 		require.Empty(t, horizon(t, s))
@@ -81,7 +81,7 @@ var historyRules = []rule{
 		require.Empty(t, changesSince(t, s, "18"))
 		s.check(t)
 	}},
-	{name: "tells what a list changes, with the lowest free numbers for deletions", run: func(t *testing.T, h Harness) {
+	{name: "a list: deletions at the lowest free resourceVersions", run: func(t *testing.T, h Harness) {
 		s := newSubject(t, h, Info("a"))
 		s.replace(t, goesOn(10), Put(cm("shop", "a", 1)), Put(cm("shop", "b", 2)), Put(cm("shop", "c", 3)), Put(cm("shop", "d", 4)))
 		s.replace(t, goesOn(20), Delete("shop/a"), Delete("shop/b"), Put(cm("shop", "c", 20)), Put(cm("shop", "e", 12)))
@@ -89,7 +89,7 @@ var historyRules = []rule{
 		require.Equal(t, "10", horizon(t, s))
 		s.check(t)
 	}},
-	{name: "leaves the numbers that other deletions of a list need", run: func(t *testing.T, h Harness) {
+	{name: "a list: deletions leave the resourceVersions of other changes", run: func(t *testing.T, h Harness) {
 		s := newSubject(t, h, Info("a"))
 		s.replace(t, goesOn(10), Put(cm("shop", "a", 1)), Put(cm("shop", "b", 2)), Put(cm("shop", "c", 3)), Put(cm("shop", "d", 4)))
 		again := Put(Object("shop", "d", "again", "12", nil, "x"))
@@ -100,7 +100,7 @@ var historyRules = []rule{
 		require.Equal(t, "10", horizon(t, s))
 		s.check(t)
 	}},
-	{name: "uses all numbers for the deletions of a list", run: func(t *testing.T, h Harness) {
+	{name: "a list: deletions use every free resourceVersion", run: func(t *testing.T, h Harness) {
 		s := newSubject(t, h, Info("a"))
 		s.replace(t, goesOn(10), Put(cm("shop", "a", 1)), Put(cm("shop", "b", 2)), Put(cm("shop", "c", 3)))
 		s.replace(t, goesOn(12), Delete("shop/a"), Delete("shop/b"))
@@ -111,14 +111,14 @@ var historyRules = []rule{
 		require.Equal(t, "14", horizon(t, s), "none is left")
 		s.check(t)
 	}},
-	{name: "gives deletions of a batch the highest free numbers, as readers may be in between", run: func(t *testing.T, h Harness) {
+	{name: "a batch: deletions at the highest free resourceVersions", run: func(t *testing.T, h Harness) {
 		s := newSubject(t, h, Info("a"))
 		s.replace(t, goesOn(10), Put(cm("shop", "a", 1)), Put(cm("shop", "b", 2)))
 		s.applyBatch(t, store.Batch{Checkpoint: goesOn(20), Changes: []store.Change{Delete("shop/a"), deletedAt("shop/b", "20")}, Gap: &store.Gap{First: "15"}})
 		require.Equal(t, []string{"19 DELETED shop/a true", "20 DELETED shop/b true"}, changesSince(t, s, "10"))
 		s.check(t)
 	}},
-	{name: "begins anew where numbers lose their meaning", run: func(t *testing.T, h Harness) {
+	{name: "starts again if resourceVersions are no longer comparable", run: func(t *testing.T, h Harness) {
 		other := scopes("a")["label selector"]
 		for name, change := range map[string]func(s *subject, cp *store.Checkpoint){
 			"cluster": func(_ *subject, cp *store.Checkpoint) { cp.Cluster = "two" },
@@ -143,7 +143,7 @@ var historyRules = []rule{
 			require.NoError(t, h.DB().Drop("a"))
 		}
 	}},
-	{name: "moves its horizon past what can't be told in order", run: func(t *testing.T, h Harness) {
+	{name: "starts after changes that have no order", run: func(t *testing.T, h Harness) {
 		for name, batch := range map[string]store.Batch{
 			"one number twice":            {Checkpoint: goesOn(15), Changes: []store.Change{Put(cm("shop", "a", 14)), Put(cm("shop", "c", 14))}},
 			"not past the checkpoint":     {Checkpoint: goesOn(15), Changes: []store.Change{Put(cm("shop", "a", 12))}},
@@ -167,7 +167,7 @@ var historyRules = []rule{
 			require.NoError(t, h.DB().Drop("a"))
 		}
 	}},
-	{name: "never moves its horizon back", run: func(t *testing.T, h Harness) {
+	{name: "its start never goes back", run: func(t *testing.T, h Harness) {
 		s := newSubject(t, h, Info("a"))
 		s.replace(t, goesOn(10), Put(cm("shop", "a", 1)))
 		s.apply(t, none, Put(cm("shop", "b", 14)), Put(cm("shop", "c", 14)))
@@ -176,7 +176,7 @@ var historyRules = []rule{
 		require.Equal(t, "14", horizon(t, s))
 		s.check(t)
 	}},
-	{name: "begins at the checkpoint if numbers are opaque", run: func(t *testing.T, h Harness) {
+	{name: "starts at the checkpoint if resourceVersions are opaque", run: func(t *testing.T, h Harness) {
 		s := newSubject(t, h, Info("a"))
 		cp := goesOn(10)
 		cp.RV = "opaque-1"
@@ -190,7 +190,7 @@ var historyRules = []rule{
 		require.ErrorAs(t, firstError(v, "opaque-1"), new(*store.TooOldError))
 		s.check(t)
 	}},
-	{name: "does not continue after an opaque number", run: func(t *testing.T, h Harness) {
+	{name: "does not continue after an opaque resourceVersion", run: func(t *testing.T, h Harness) {
 		s := newSubject(t, h, Info("a"))
 		s.replace(t, goesOn(10), Put(cm("shop", "a", 1)))
 		cp := goesOn(10)
@@ -208,14 +208,14 @@ var historyRules = []rule{
 		require.Equal(t, "40", horizon(t, s), "another history begins at a list")
 		require.Equal(t, []string{"50 ADDED shop/e true"}, changesSince(t, s, "40"))
 	}},
-	{name: "finds a number for a deletion that has the object's own", run: func(t *testing.T, h Harness) {
+	{name: "a deletion at the object's own resourceVersion gets another one", run: func(t *testing.T, h Harness) {
 		s := newSubject(t, h, Info("a"))
 		s.replace(t, goesOn(10), Put(cm("shop", "a", 1)), Put(cm("shop", "b", 2)))
 		s.apply(t, goesOn(20), Put(cm("shop", "b", 20)), deletedAt("shop/a", "1"))
 		require.Equal(t, []string{"19 DELETED shop/a true", "20 MODIFIED shop/b true"}, changesSince(t, s, "10"))
 		s.check(t)
 	}},
-	{name: "knows when", run: func(t *testing.T, h Harness) {
+	{name: "times and types of changes", run: func(t *testing.T, h Harness) {
 		s := newSubject(t, h, Info("a"))
 		s.replace(t, goesOn(10), Put(cm("shop", "a", 1)))
 		s.apply(t, goesOn(20), Put(cm("shop", "b", 20)), Put(cm("shop", "a", 19)))
@@ -245,7 +245,7 @@ var historyRules = []rule{
 			require.Equal(t, tc.want, got)
 		}
 	}},
-	{name: "skips what a list or a batch has only the ends of", run: func(t *testing.T, h Harness) {
+	{name: "gaps of lists and batches", run: func(t *testing.T, h Harness) {
 		s := newSubject(t, h, Info("a"))
 		s.replace(t, goesOn(10), Put(cm("shop", "a", 1)), Put(cm("shop", "b", 2)))
 		require.Empty(t, skipped(t, s), "the history begins at the list")
@@ -263,7 +263,7 @@ var historyRules = []rule{
 		s.replace(t, Checkpoint(30))
 		require.Empty(t, skipped(t, s), "another history")
 	}},
-	{name: "its gaps outlive the process", durable: true, run: func(t *testing.T, h Harness) {
+	{name: "gaps are durable", durable: true, run: func(t *testing.T, h Harness) {
 		s := newSubject(t, h, Info("a"))
 		s.replace(t, goesOn(10), Put(cm("shop", "a", 1)))
 		s.applyBatch(t, store.Batch{Checkpoint: goesOn(14), Changes: []store.Change{Put(cm("shop", "a", 14))}, Gap: &store.Gap{First: "12", Last: "14"}})
@@ -274,7 +274,7 @@ var historyRules = []rule{
 		require.Equal(t, []string{"12", "13", "15", "16"}, skipped(t, s))
 		s.check(t)
 	}},
-	{name: "outlives the process", durable: true, run: func(t *testing.T, h Harness) {
+	{name: "is durable", durable: true, run: func(t *testing.T, h Harness) {
 		s := newSubject(t, h, Info("a"))
 		s.replace(t, goesOn(10), Put(cm("shop", "a", 1)), Put(cm("shop", "b", 2)))
 		s.apply(t, goesOn(12), deletedAt("shop/a", "11"), Put(cm("shop", "c", 12)))

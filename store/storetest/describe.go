@@ -59,7 +59,7 @@ var describeRules = []rule{
 		requireDescribed(t, s, store.Description{})
 		requireDescribed(t, other, store.Description{})
 	}},
-	{name: "goes with its collection", run: func(t *testing.T, h Harness) {
+	{name: "Drop deletes the description", run: func(t *testing.T, h Harness) {
 		s := newSubject(t, h, Info("a"))
 		require.NoError(t, s.coll.Describe(description("one")))
 		v := s.view(t)
@@ -70,7 +70,7 @@ var describeRules = []rule{
 		require.ErrorIs(t, s.coll.Describe(description("two")), store.ErrNoCollection)
 		requireDescribed(t, newSubject(t, h, Info("a")), store.Description{})
 	}},
-	{name: "outlives the process", durable: true, run: func(t *testing.T, h Harness) {
+	{name: "is durable", durable: true, run: func(t *testing.T, h Harness) {
 		s := newSubject(t, h, Info("a"))
 		require.NoError(t, s.coll.Describe(description("one")))
 		for range 2 {

@@ -35,7 +35,7 @@ var indexRules = []rule{
 		require.Equal(t, []store.IndexEntry{{Value: "", Key: "x"}, {Value: "till", Key: "a/y"}, {Value: "till", Key: "b/x"}, {Value: "till-2", Key: "a/x"}},
 			collect(t, v.IndexEntries("app", "", store.IndexEntry{})))
 	}},
-	{name: "an index that is not there is ErrNoIndex", run: func(t *testing.T, h Harness) {
+	{name: "an absent index is ErrNoIndex", run: func(t *testing.T, h Harness) {
 		s := newSubject(t, h, Info("a"), store.LabelIndex("app", "app"))
 		v := s.view(t)
 		for _, name := range []string{"", "ap", "app2", "tier"} {
@@ -89,7 +89,7 @@ var indexRules = []rule{
 		s.check(t)
 		require.Empty(t, collect(t, s.view(t).IndexEntries("app", "", store.IndexEntry{})))
 	}},
-	{name: "a key put again after Delete is filed once", run: func(t *testing.T, h Harness) {
+	{name: "a key put again after Delete has one entry", run: func(t *testing.T, h Harness) {
 		s := newSubject(t, h, Info("a"), store.LabelIndex("app", "app"))
 		s.replace(t, Checkpoint(1), Put(cm("a", "x", 1, "app", "till")))
 		s.apply(t, Checkpoint(2), Delete("a/x"))

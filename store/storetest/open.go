@@ -99,7 +99,7 @@ var openRules = []rule{
 		s.replace(t, Checkpoint(2), Put(cm("shop", "y", 2, "tier", "back")))
 		s.check(t)
 	}},
-	{name: "Collections tells what is stored, by ID", run: func(t *testing.T, h Harness) {
+	{name: "Collections returns the stored collections, sorted by ID", run: func(t *testing.T, h Harness) {
 		infos, err := h.DB().Collections()
 		require.NoError(t, err)
 		require.Empty(t, infos)
@@ -131,7 +131,7 @@ var openRules = []rule{
 		s.check(t)
 		other.check(t)
 	}},
-	{name: "what is absent is ErrNoCollection", run: func(t *testing.T, h Harness) {
+	{name: "an absent collection is ErrNoCollection", run: func(t *testing.T, h Harness) {
 		_, err := h.DB().View("absent")
 		require.ErrorIs(t, err, store.ErrNoCollection)
 		dropAbsent(t, h, "absent")

@@ -125,7 +125,7 @@ func (m *machine) changes(t *rapid.T) []store.Change {
 		m.rv++
 		if rapid.IntRange(0, 2).Draw(t, "delete") == 0 {
 			gone := Delete(strings.TrimPrefix(ns+"/"+name, "/"))
-			if rapid.Bool().Draw(t, "tells when") {
+			if rapid.Bool().Draw(t, "deleted at") {
 				gone.RV = strconv.Itoa(m.rv)
 			}
 			changes = append(changes, gone)

@@ -9,7 +9,7 @@ import (
 )
 
 var reopenRules = []rule{
-	{name: "everything is there again", durable: true, run: func(t *testing.T, h Harness) {
+	{name: "content, indexes and checkpoint are durable", durable: true, run: func(t *testing.T, h Harness) {
 		app := store.LabelIndex("app", "app")
 		a, b := newSubject(t, h, Info("pods"), app, tagIndex()), newSubject(t, h, Info("pods@shop"))
 		empty, never := newSubject(t, h, Info("empty")), newSubject(t, h, Info("never"))
@@ -37,7 +37,7 @@ var reopenRules = []rule{
 		require.NoError(t, err)
 		require.Equal(t, []store.Info{Info("empty"), Info("never"), Info("pods"), Info("pods@shop")}, infos)
 	}},
-	{name: "a replacement that was not committed is gone", durable: true, run: func(t *testing.T, h Harness) {
+	{name: "an uncommitted replacement is discarded", durable: true, run: func(t *testing.T, h Harness) {
 		s := newSubject(t, h, Info("a"), store.LabelIndex("app", "app"))
 		s.replace(t, Checkpoint(1), Put(cm("shop", "x", 1, "app", "till")))
 		r := s.begin(t)
@@ -47,7 +47,7 @@ var reopenRules = []rule{
 		s.replace(t, Checkpoint(3), Put(cm("shop", "z", 3, "app", "till")))
 		s.check(t)
 	}},
-	{name: "a scope change outlives the process", durable: true, run: func(t *testing.T, h Harness) {
+	{name: "a scope change is durable", durable: true, run: func(t *testing.T, h Harness) {
 		other := scopes("a")["label selector"]
 		s := newSubject(t, h, Info("a"))
 		s.replace(t, Checkpoint(1), Put(cm("shop", "x", 1)))
@@ -80,7 +80,7 @@ var reopenRules = []rule{
 		s.reopen(t)
 		s.check(t)
 	}},
-	{name: "what was dropped stays away", durable: true, run: func(t *testing.T, h Harness) {
+	{name: "Drop is durable", durable: true, run: func(t *testing.T, h Harness) {
 		s := newSubject(t, h, Info("a"))
 		s.replace(t, Checkpoint(1), Put(cm("shop", "x", 1)))
 		require.NoError(t, h.DB().Drop("a"))

@@ -44,7 +44,7 @@ var replaceRules = []rule{
 		s.check(t)
 		require.Equal(t, []string{"shop/w", "shop/y"}, s.model.Keys("", ""))
 	}},
-	{name: "Abort forgets the changes", run: func(t *testing.T, h Harness) {
+	{name: "Abort discards the changes", run: func(t *testing.T, h Harness) {
 		s := newSubject(t, h, Info("a"), store.LabelIndex("app", "app"))
 		s.replace(t, Checkpoint(1), Put(cm("shop", "x", 1, "app", "till")))
 		r := s.begin(t)

@@ -11,7 +11,7 @@ import (
 )
 
 var viewRules = []rule{
-	{name: "a view does not move with Apply", run: func(t *testing.T, h Harness) {
+	{name: "a view does not change with Apply", run: func(t *testing.T, h Harness) {
 		s := newSubject(t, h, Info("a"), store.LabelIndex("app", "app"))
 		s.replace(t, Checkpoint(1), Put(cm("shop", "x", 1, "app", "till")), Put(cm("shop", "y", 1, "app", "door")))
 		before, v := s.model.Clone(), s.view(t)
@@ -19,7 +19,7 @@ var viewRules = []rule{
 		before.Equal(t, v)
 		s.check(t)
 	}},
-	{name: "an iteration does not move with Apply", run: func(t *testing.T, h Harness) {
+	{name: "an iteration does not change with Apply", run: func(t *testing.T, h Harness) {
 		s := newSubject(t, h, Info("a"), store.LabelIndex("app", "app"))
 		for i := range 200 {
 			s.model.change([]store.Change{Put(cm("shop", "x"+strconv.Itoa(1000+i), 1, "app", "till"))})
@@ -178,7 +178,7 @@ var viewRules = []rule{
 		}
 		s.model.Equal(t, v)
 	}},
-	{name: "a closed view answers ErrClosed, its objects stay", run: func(t *testing.T, h Harness) {
+	{name: "a closed view returns ErrClosed, its objects stay", run: func(t *testing.T, h Harness) {
 		s := newSubject(t, h, Info("a"))
 		x := cm("shop", "x", 1)
 		s.replace(t, Checkpoint(1), Put(x))
@@ -264,7 +264,7 @@ func errorsOf(v store.View) map[string]error {
 }
 
 var closeRules = []rule{
-	{name: "a closed store answers ErrClosed", run: func(t *testing.T, h Harness) {
+	{name: "a closed store returns ErrClosed", run: func(t *testing.T, h Harness) {
 		s, replacing := newSubject(t, h, Info("a")), newSubject(t, h, Info("b"))
 		s.replace(t, Checkpoint(1), Put(cm("shop", "x", 1)))
 		r := replacing.begin(t)

@@ -188,7 +188,7 @@ func TestServerRefusesTheAgent(t *testing.T) {
 
 			x.kubeconfig = bad
 			a = x.start()
-			s := a.await("the problem is told", func(s *localapi.Status) string {
+			s := a.await("the problem is reported", func(s *localapi.Status) string {
 				if s.Agent.Problem == "" {
 					return "no problem"
 				}

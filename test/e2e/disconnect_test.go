@@ -41,8 +41,8 @@ func TestDurableAfterDisconnect(t *testing.T) {
 	commits := func() int { return a.counters("snapcache_store_commits_total", "", "").total() }
 	before := commits()
 	network.down()
-	poll(t, "it is written", nil, func(context.Context) (bool, error) { return commits() > before, nil })
+	poll(t, "the event is committed", nil, func(context.Context) (bool, error) { return commits() > before, nil })
 	a.kill()
-	require.GreaterOrEqual(t, compareRV(t)(stored(), rv), 0, "the file is at %s, the watch had told up to %s", stored(), rv)
+	require.GreaterOrEqual(t, compareRV(t)(stored(), rv), 0, "the file is at %s, the watch had sent up to %s", stored(), rv)
 	requireSame(t, id, onServer(t, cp, id), x.cached(id))
 }

@@ -131,7 +131,7 @@ func TestFaultDiskFullForLong(t *testing.T) {
 // awaitLog waits until the agent's log contains a text.
 func (x *site) awaitLog(text string) {
 	x.t.Helper()
-	poll(x.t, "the log says "+text, nil, func(context.Context) (bool, error) {
+	poll(x.t, "the log contains "+text, nil, func(context.Context) (bool, error) {
 		return strings.Contains(string(fileContent(x.t, x.log)), text), nil
 	})
 }

@@ -209,7 +209,7 @@ func (x *faultyStore) openCorrupt(file corrupted) string {
 	failed = x.db.Close() != nil || failed
 	require.False(x.t, failed && verdict.Outcome == restore.Quarantined, "%s: a new file can be written", what)
 	if failed {
-		outcome += ", told of when it was written"
+		outcome += ", reported by a write"
 	}
 	return outcome
 }

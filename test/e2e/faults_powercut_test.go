@@ -86,7 +86,7 @@ func (p *powerCuts) disk(x *faultyStore, cuts int) {
 		for err == nil {
 			err = x.step()
 		}
-		what := fmt.Sprintf("cut %d, which was told as %v", p.made, err)
+		what := fmt.Sprintf("cut %d, reported as %v", p.made, err)
 		if x.db != nil {
 			_ = x.db.Close() // there is no power
 			x.db = nil

@@ -149,17 +149,17 @@ var serverFaults = []serverFault{
 	}},
 	{"another apiserver that lags far behind", nil, farBehind},
 	{"another apiserver that lags, in turn", nil, takingTurns},
-	{"namespace made anew, unseen", nil, func(t *testing.T, f *faults, change func()) {
+	{"namespace recreated, unseen", nil, func(t *testing.T, f *faults, change func()) {
 		f.g.down()
 		f.remakeNamespace(t, objects.Namespace(2))
 		change()
 		f.g.up()
 	}},
-	{"namespace made anew, watched", nil, func(t *testing.T, f *faults, change func()) {
+	{"namespace recreated, watched", nil, func(t *testing.T, f *faults, change func()) {
 		f.remakeNamespace(t, objects.Namespace(2))
 		change()
 	}},
-	{"definition deleted, changed and made anew", map[string]string{"widgets.example.com": "schema-changed"}, func(t *testing.T, f *faults, change func()) {
+	{"definition deleted, changed and recreated", map[string]string{"widgets.example.com": "schema-changed"}, func(t *testing.T, f *faults, change func()) {
 		f.remakeWidgets(t)
 		change()
 	}},
@@ -331,7 +331,7 @@ func (f *faults) test(t *testing.T, fault serverFault, round string) {
 		_, _ = follower.wait()
 	case fault.reasons["configmaps"] == "rv-ahead" || fault.reasons["configmaps"] == "cluster-changed":
 		code, stderr := follower.wait()
-		require.Equal(t, 5, code, "%s: a history that is gone is not told on: %s", fault.name, stderr)
+		require.Equal(t, 5, code, "%s: a follower of a replaced history ends: %s", fault.name, stderr)
 	default:
 		follower.requireTold(difference(before, onServer(t, f.cp, "configmaps")))
 		follower.interrupt()
@@ -357,7 +357,7 @@ func (f *following) requireTold(want []string) {
 				return
 			case line == "BOOKMARK":
 			case !missing[line]:
-				f.t.Fatalf("it was told %q, which did not happen, or not twice", line)
+				f.t.Fatalf("it received %q, which did not happen or was received before", line)
 			}
 			delete(missing, line)
 		case <-timeout:

@@ -143,7 +143,7 @@ func (g *gateway) to(t *testing.T, cp *controlplane.ControlPlane) *backend {
 			case r.In.Header.Get("Authorization") == "Bearer "+g.token, len(shown) > 0 && bytes.Equal(shown[0].Raw, g.client):
 				r.Out.Header.Set("Authorization", "Bearer "+admin.BearerToken)
 			case len(shown) > 0:
-				r.Out.Header.Set("Authorization", "Bearer of a certificate that nobody knows")
+				r.Out.Header.Set("Authorization", "Bearer of an unknown certificate")
 			}
 		},
 		Transport: b.transport, FlushInterval: -1, ErrorLog: log.New(t.Output(), "gateway: ", 0),

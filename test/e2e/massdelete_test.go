@@ -103,7 +103,7 @@ func TestMassDeletion(t *testing.T) {
 	a = x.start()
 	a.awaitListed("expired", "configmaps")
 	a.requireServers(cp, "configmaps")
-	require.Negative(t, l.lies.Load(), "the lie was told")
+	require.Negative(t, l.lies.Load(), "no false answer was sent")
 	require.EqualValues(t, 2, l.lists.Load())
 	require.Equal(t, counters{"added": 0, "updated": 5, "deleted": 0}, a.changes("configmaps"))
 	require.Equal(t, stored, a.counters("snapcache_deletions_held_back_total", "configmaps", "collection").total())

@@ -74,7 +74,7 @@ func TestStartWithoutServer(t *testing.T) {
 			require.False(t, s.Agent.Connected)
 			require.Contains(t, string(x.must("status")), "old")
 			if away.problem != "" {
-				s = a.await("the problem is told", func(s *localapi.Status) string {
+				s = a.await("the problem is reported", func(s *localapi.Status) string {
 					if s.Agent.Problem == "" {
 						return "no problem"
 					}

@@ -23,7 +23,7 @@ func TestReset(t *testing.T) {
 	a.requireServers(cp, "configmaps")
 	a.stop()
 
-	require.Equal(t, 2, x.run("reset", "--config", x.config).code, "nobody can be asked")
+	require.Equal(t, 2, x.run("reset", "--config", x.config).code, "there is no terminal to confirm at")
 	require.FileExists(t, x.db)
 	x.must("reset", "--yes")
 	aside, err := filepath.Glob(x.db + ".reset-*")

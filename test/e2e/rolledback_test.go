@@ -55,7 +55,7 @@ func TestRestoredEtcdPastCheckpoint(t *testing.T) {
 		require.Equal(t, round+1, a.relists("configmaps")["rv-ahead"])
 		require.Empty(t, found.Untrusted)
 		if name == "stopped" {
-			require.Contains(t, found.Verdict, "resume at RV ", "the file alone can't tell")
+			require.Contains(t, found.Verdict, "resume at RV ", "the file alone does not show it")
 			require.EqualValues(t, 1, found.Lists)
 		}
 	}

@@ -90,7 +90,7 @@ func TestStatusPage(t *testing.T) {
 	b.awaitText("#live", "live", func(s string) bool { return s == "Live." })
 	a.stop()
 	b.awaitText("#live", "not live", func(s string) bool { return strings.HasPrefix(s, "Not live") })
-	require.NotEmpty(t, b.text(objects), "what was said last stays")
+	require.NotEmpty(t, b.text(objects), "the last state is no longer shown")
 }
 
 // TestStatusPageGuarded sends the requests that a foreign site could make a browser send.

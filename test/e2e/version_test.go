@@ -44,7 +44,7 @@ func TestServedVersionGone(t *testing.T) {
 	require.Equal(t, counters{"initial": 1, "schema-changed": 1}, nonZero(chosen.relists(id)))
 	chosen.stop()
 
-	named.await("says why", func(s *localapi.Status) string {
+	named.await("reports why", func(s *localapi.Status) string {
 		c := collections(s)[id]
 		if c.CaughtUp || !strings.Contains(c.Problem, "404") {
 			return "phase " + c.Phase + ": " + c.Problem

@@ -284,7 +284,7 @@ func TestLiveParity(t *testing.T) {
 	b.remove("b")
 	b.put("b", "2")
 	b.recreate("c", "2")
-	b.settle("a life")
+	b.settle("add, update and delete")
 
 	b.add("second")
 	b.settle("a handler joins")

@@ -103,7 +103,7 @@ func TestRunbook(t *testing.T) {
 		_, section, found := strings.Cut(docs, "\n### "+r.Alert+"\n")
 		require.True(t, found, "docs/runbook.md has no section %s", r.Alert)
 		section, _, _ = strings.Cut(section, "\n#")
-		require.GreaterOrEqual(t, len(strings.Fields(section)), 25, "the section %s says next to nothing", r.Alert)
+		require.GreaterOrEqual(t, len(strings.Fields(section)), 25, "the section %s is too short", r.Alert)
 		require.Contains(t, section, "**Look:**", r.Alert)
 		require.Contains(t, section, "**Do:**", r.Alert)
 		require.NotEmpty(t, r.Annotations["summary"], r.Alert)

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var update = flag.Bool("update", false, "draw the picture of the dashboard anew")
+var update = flag.Bool("update", false, "draw the picture of the dashboard again")
 
 const picture = "../../docs/dashboard.svg"
 
@@ -27,7 +27,7 @@ func TestPicture(t *testing.T) {
 	}
 	drawn, err := os.ReadFile(picture)
 	require.NoError(t, err)
-	require.Equal(t, svg, string(drawn), "draw it anew: go test -run TestPicture ./test/monitoring -update")
+	require.Equal(t, svg, string(drawn), "draw it again: go test -run TestPicture ./test/monitoring -update")
 }
 
 // Of Grafana's grid, in pixels, and of the text in a panel.

@@ -162,7 +162,7 @@ func TestProgress(t *testing.T) {
 	p := &progress{clock: clock}
 	p.touch()
 	clock.Step(time.Hour)
-	require.Zero(t, p.idleFor(), "there is nothing to be heard of")
+	require.Zero(t, p.idleFor(), "idle without work")
 	p.begin()
 	clock.Step(time.Hour)
 	require.Equal(t, time.Hour, p.idleFor())
