@@ -320,39 +320,42 @@ func TestForbidden(t *testing.T) {
 // TestRequestID: requests that differ in anything that a decision may depend on are not the same.
 func TestRequestID(t *testing.T) {
 	seen := map[string]string{}
-	for name, change := range map[string]func(*authorizationv1.SubjectAccessReviewSpec){
-		"none":   func(*authorizationv1.SubjectAccessReviewSpec) {},
-		"user":   func(s *authorizationv1.SubjectAccessReviewSpec) { s.User = "bob" },
-		"uid":    func(s *authorizationv1.SubjectAccessReviewSpec) { s.UID = "u" },
-		"groups": func(s *authorizationv1.SubjectAccessReviewSpec) { s.Groups = []string{"a", "b"} },
-		"group":  func(s *authorizationv1.SubjectAccessReviewSpec) { s.Groups = []string{"ab"} },
-		"extra": func(s *authorizationv1.SubjectAccessReviewSpec) {
+	for _, tc := range []struct {
+		name   string
+		change func(*authorizationv1.SubjectAccessReviewSpec)
+	}{
+		{"none", func(*authorizationv1.SubjectAccessReviewSpec) {}},
+		{"user", func(s *authorizationv1.SubjectAccessReviewSpec) { s.User = "bob" }},
+		{"uid", func(s *authorizationv1.SubjectAccessReviewSpec) { s.UID = "u" }},
+		{"groups", func(s *authorizationv1.SubjectAccessReviewSpec) { s.Groups = []string{"a", "b"} }},
+		{"group", func(s *authorizationv1.SubjectAccessReviewSpec) { s.Groups = []string{"ab"} }},
+		{"extra", func(s *authorizationv1.SubjectAccessReviewSpec) {
 			s.Extra = map[string]authorizationv1.ExtraValue{"k": {"v"}}
-		},
-		"extra 2": func(s *authorizationv1.SubjectAccessReviewSpec) {
+		}},
+		{"extra 2", func(s *authorizationv1.SubjectAccessReviewSpec) {
 			s.Extra = map[string]authorizationv1.ExtraValue{"k": {}, "v": {}}
-		},
-		"verb":     func(s *authorizationv1.SubjectAccessReviewSpec) { s.ResourceAttributes.Verb = "watch" },
-		"apigroup": func(s *authorizationv1.SubjectAccessReviewSpec) { s.ResourceAttributes.Group = "apps" },
-		"sub":      func(s *authorizationv1.SubjectAccessReviewSpec) { s.ResourceAttributes.Subresource = "shop" },
-		"ns":       func(s *authorizationv1.SubjectAccessReviewSpec) { s.ResourceAttributes.Namespace = "shop" },
-		"name":     func(s *authorizationv1.SubjectAccessReviewSpec) { s.ResourceAttributes.Name = "shop" },
-		"fields": func(s *authorizationv1.SubjectAccessReviewSpec) {
+		}},
+		{"verb", func(s *authorizationv1.SubjectAccessReviewSpec) { s.ResourceAttributes.Verb = "watch" }},
+		{"apigroup", func(s *authorizationv1.SubjectAccessReviewSpec) { s.ResourceAttributes.Group = "apps" }},
+		{"sub", func(s *authorizationv1.SubjectAccessReviewSpec) { s.ResourceAttributes.Subresource = "shop" }},
+		{"ns", func(s *authorizationv1.SubjectAccessReviewSpec) { s.ResourceAttributes.Namespace = "shop" }},
+		{"name", func(s *authorizationv1.SubjectAccessReviewSpec) { s.ResourceAttributes.Name = "shop" }},
+		{"fields", func(s *authorizationv1.SubjectAccessReviewSpec) {
 			s.ResourceAttributes.FieldSelector = &authorizationv1.FieldSelectorAttributes{RawSelector: "a=b"}
-		},
-		"labels": func(s *authorizationv1.SubjectAccessReviewSpec) {
+		}},
+		{"labels", func(s *authorizationv1.SubjectAccessReviewSpec) {
 			s.ResourceAttributes.LabelSelector = &authorizationv1.LabelSelectorAttributes{RawSelector: "a=b"}
-		},
-		"path": func(s *authorizationv1.SubjectAccessReviewSpec) {
+		}},
+		{"path", func(s *authorizationv1.SubjectAccessReviewSpec) {
 			s.ResourceAttributes, s.NonResourceAttributes = nil, &authorizationv1.NonResourceAttributes{Path: "/", Verb: "list"}
-		},
+		}},
 	} {
 		s := Request{Resource: &authorizationv1.ResourceAttributes{Verb: "list", Version: "v1", Resource: "pods"}}.
 			spec(&Caller{User: authenticationv1.UserInfo{Username: "alice"}})
-		change(&s)
+		tc.change(&s)
 		id := requestID(s)
-		require.Empty(t, seen[id], name)
-		seen[id] = name
+		require.Empty(t, seen[id], tc.name)
+		seen[id] = tc.name
 	}
 	long := func(path string) string {
 		return requestID(authorizationv1.SubjectAccessReviewSpec{NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: strings.Repeat("/", 60_000) + path}})

@@ -61,12 +61,15 @@ func TestHealth(t *testing.T) {
 	require.Equal(t, 200, code)
 
 	open := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	for path, want := range map[string]int{
-		"/livez": 200, "/readyz": 200, "/metrics": 200,
-		"/debug/pprof/": 404, "/debug/pprof/goroutine": 404, "/v1alpha1/status": 404, "/v1alpha1/reload": 404,
+	for _, tc := range []struct {
+		path string
+		want int
+	}{
+		{"/livez", 200}, {"/readyz", 200}, {"/metrics", 200},
+		{"/debug/pprof/", 404}, {"/debug/pprof/goroutine", 404}, {"/v1alpha1/status", 404}, {"/v1alpha1/reload", 404},
 	} {
-		code, _ := get(t, open, "http://"+address+path)
-		require.Equal(t, want, code, path)
+		code, _ := get(t, open, "http://"+address+tc.path)
+		require.Equal(t, tc.want, code, tc.path)
 	}
 	require.NoError(t, stop())
 }

@@ -209,11 +209,14 @@ func TestCheckFieldPath(t *testing.T) {
 }
 
 func TestLogLevel(t *testing.T) {
-	for level, want := range map[LogLevel]slog.Level{
-		LogDebug: slog.LevelDebug, LogInfo: slog.LevelInfo, LogWarn: slog.LevelWarn, LogError: slog.LevelError, "": slog.LevelInfo,
+	for _, tc := range []struct {
+		level LogLevel
+		want  slog.Level
+	}{
+		{LogDebug, slog.LevelDebug}, {LogInfo, slog.LevelInfo}, {LogWarn, slog.LevelWarn}, {LogError, slog.LevelError}, {"", slog.LevelInfo},
 	} {
-		if got := level.Level(); got != want {
-			t.Errorf("%q: got %v, want %v", level, got, want)
+		if got := tc.level.Level(); got != tc.want {
+			t.Errorf("%q: got %v, want %v", tc.level, got, tc.want)
 		}
 	}
 }
@@ -230,16 +233,19 @@ func TestEncryption(t *testing.T) {
 }
 
 func TestRestoreSeed(t *testing.T) {
-	for seed, want := range map[string][2]string{
-		"":                         {"", ""},
-		"hub":                      {"", "hub"},
-		"hub.example.com":          {"", "hub.example.com"},
-		"./seed.snap":              {"./seed.snap", ""},
-		"/etc/snapcache/seed.snap": {"/etc/snapcache/seed.snap", ""},
+	for _, tc := range []struct {
+		seed string
+		want [2]string
+	}{
+		{"", [2]string{"", ""}},
+		{"hub", [2]string{"", "hub"}},
+		{"hub.example.com", [2]string{"", "hub.example.com"}},
+		{"./seed.snap", [2]string{"./seed.snap", ""}},
+		{"/etc/snapcache/seed.snap", [2]string{"/etc/snapcache/seed.snap", ""}},
 	} {
-		r := Restore{Seed: seed}
-		if r.File() != want[0] || r.Context() != want[1] {
-			t.Errorf("%q: file %q, context %q", seed, r.File(), r.Context())
+		r := Restore{Seed: tc.seed}
+		if r.File() != tc.want[0] || r.Context() != tc.want[1] {
+			t.Errorf("%q: file %q, context %q", tc.seed, r.File(), r.Context())
 		}
 	}
 }

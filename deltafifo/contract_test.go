@@ -203,10 +203,13 @@ func TestHasSynced(t *testing.T) {
 	require.True(t, q.HasSynced())
 	require.True(t, cache.IsDone(q.HasSyncedChecker()))
 
-	for rv, synced := range map[string]bool{"": false, "0": false, "7": true} {
+	for _, tc := range []struct {
+		rv     string
+		synced bool
+	}{{"", false}, {"0", false}, {"7", true}} {
 		q := New(Options{})
-		q.Start(rv)
-		require.Equal(t, synced, q.HasSynced(), "started at %q", rv)
+		q.Start(tc.rv)
+		require.Equal(t, tc.synced, q.HasSynced(), "started at %q", tc.rv)
 	}
 }
 

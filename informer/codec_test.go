@@ -119,12 +119,15 @@ func (j *jsonOnly) DeepCopyObject() runtime.Object { c := *j; return &c }
 func TestProtobufCodecErrors(t *testing.T) {
 	scheme := core()
 	scheme.AddKnownTypeWithName(schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}, &jsonOnly{})
-	for want, example := range map[string]runtime.Object{
-		"expected a informer_test.jsonOnly with a protobuf form": &jsonOnly{},
-		"Unstructured with a protobuf form":                      &unstructured.Unstructured{},
+	for _, tc := range []struct {
+		want    string
+		example runtime.Object
+	}{
+		{"expected a informer_test.jsonOnly with a protobuf form", &jsonOnly{}},
+		{"Unstructured with a protobuf form", &unstructured.Unstructured{}},
 	} {
-		_, err := informer.NewProtobufCodec(example, scheme)
-		require.ErrorContains(t, err, want)
+		_, err := informer.NewProtobufCodec(tc.example, scheme)
+		require.ErrorContains(t, err, tc.want)
 	}
 	_, err := informer.NewProtobufCodec(&corev1.PodList{}, scheme)
 	require.Error(t, err, "a list is no object")

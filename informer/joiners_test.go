@@ -365,13 +365,13 @@ func TestJoinersShareObjects(t *testing.T) {
 
 // A handler that joins gets the decoded objects that are in the cache.
 func TestJoinersGetCachedObjects(t *testing.T) {
-	for name, make := range ours {
-		t.Run(name, func(t *testing.T) {
+	for _, o := range ours {
+		t.Run(o.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newServer()
 				s.put("a")
 				s.put("b")
-				inf := make(t, s)
+				inf := o.make(t, s)
 				r := run(t, inf)
 				synctest.Wait()
 				want, _, err := inf.GetStore().GetByKey("ns/b")

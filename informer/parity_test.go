@@ -189,50 +189,56 @@ func ofClientGo(_ *testing.T, s *server) cache.SharedIndexInformer {
 func st(op string, names ...string) step { return step{op, names} }
 
 // scripts are stories in which client-go's informer and ours must behave alike.
-var scripts = map[string][]step{
-	"add, update and delete": {
+var scripts = []struct {
+	name  string
+	steps []step
+}{
+	{"add, update and delete", []step{
 		st("add", "h"), st("put", "a"), st("start"), st("put", "b"), st("put", "a"), st("remove", "b"), st("put", "b"), st("recreate", "a"),
-	},
-	"an empty list":                       {st("add", "h"), st("start"), st("put", "a")},
-	"handlers come and go":                {st("start"), st("put", "a"), st("add", "h"), st("put", "b"), st("add", "i"), st("drop", "h"), st("put", "c"), st("drop", "h"), st("remove", "a")},
-	"removed before the start":            {st("add", "h"), st("drop", "h"), st("put", "a"), st("start"), st("put", "a")},
-	"bookmarks":                           {st("add", "h"), st("put", "a"), st("start"), st("elsewhere"), st("elsewhere"), st("put", "a"), st("close"), st("elsewhere"), st("put", "b")},
-	"watches end":                         {st("add", "h"), st("put", "a"), st("start"), st("close"), st("put", "a"), st("close"), st("put", "b"), st("internal error"), st("remove", "a")},
-	"410":                                 {st("add", "h"), st("put", "a"), st("start"), st("expired"), st("put", "a"), st("expired"), st("expired"), st("remove", "a")},
-	"changes that only a list has":        {st("add", "h"), st("burst", "a", "b", "c"), st("start"), st("forgotten", "a", "B", "d"), st("put", "a"), st("put", "b")},
-	"another object of the same name":     {st("add", "h"), st("burst", "a"), st("start"), st("recreate", "a"), st("forgotten", "A", "a"), st("burst", "A", "a", "A"), st("put", "a")},
-	"bursts":                              {st("add", "h"), st("start"), st("burst", "a", "b", "a", "A", "a", "c", "b"), st("burst", "A", "B", "C", "a", "a", "a")},
-	"an index added late":                 {st("add", "h"), st("burst", "a", "ab"), st("start"), st("index"), st("put", "b"), st("index"), st("remove", "ab")},
-	"a handler that joins after a relist": {st("burst", "a", "b"), st("start"), st("forgotten", "A"), st("add", "h"), st("put", "c")},
-	"never started":                       {st("add", "h"), st("put", "a"), st("index")},
+	}},
+	{"an empty list", []step{st("add", "h"), st("start"), st("put", "a")}},
+	{"handlers come and go", []step{st("start"), st("put", "a"), st("add", "h"), st("put", "b"), st("add", "i"), st("drop", "h"), st("put", "c"), st("drop", "h"), st("remove", "a")}},
+	{"removed before the start", []step{st("add", "h"), st("drop", "h"), st("put", "a"), st("start"), st("put", "a")}},
+	{"bookmarks", []step{st("add", "h"), st("put", "a"), st("start"), st("elsewhere"), st("elsewhere"), st("put", "a"), st("close"), st("elsewhere"), st("put", "b")}},
+	{"watches end", []step{st("add", "h"), st("put", "a"), st("start"), st("close"), st("put", "a"), st("close"), st("put", "b"), st("internal error"), st("remove", "a")}},
+	{"410", []step{st("add", "h"), st("put", "a"), st("start"), st("expired"), st("put", "a"), st("expired"), st("expired"), st("remove", "a")}},
+	{"changes that only a list has", []step{st("add", "h"), st("burst", "a", "b", "c"), st("start"), st("forgotten", "a", "B", "d"), st("put", "a"), st("put", "b")}},
+	{"another object of the same name", []step{st("add", "h"), st("burst", "a"), st("start"), st("recreate", "a"), st("forgotten", "A", "a"), st("burst", "A", "a", "A"), st("put", "a")}},
+	{"bursts", []step{st("add", "h"), st("start"), st("burst", "a", "b", "a", "A", "a", "c", "b"), st("burst", "A", "B", "C", "a", "a", "a")}},
+	{"an index added late", []step{st("add", "h"), st("burst", "a", "ab"), st("start"), st("index"), st("put", "b"), st("index"), st("remove", "ab")}},
+	{"a handler that joins after a relist", []step{st("burst", "a", "b"), st("start"), st("forgotten", "A"), st("add", "h"), st("put", "c")}},
+	{"never started", []step{st("add", "h"), st("put", "a"), st("index")}},
 }
 
 // ours are the informers that are compared with client-go's.
-var ours = map[string]maker{
-	"memory": func(_ *testing.T, s *server) cache.SharedIndexInformer { return newInformer(s) },
-	"bolt": func(t *testing.T, s *server) cache.SharedIndexInformer {
+var ours = []struct {
+	name string
+	make maker
+}{
+	{"memory", func(_ *testing.T, s *server) cache.SharedIndexInformer { return newInformer(s) }},
+	{"bolt", func(t *testing.T, s *server) cache.SharedIndexInformer {
 		db := boltDB(t, filepath.Join(t.TempDir(), "db"))
 		t.Cleanup(func() { require.NoError(t, db.Close()) })
 		return newInformer(s, informer.WithStore(db, "pods"))
-	},
-	"bolt, JSON": func(t *testing.T, s *server) cache.SharedIndexInformer {
+	}},
+	{"bolt, JSON", func(t *testing.T, s *server) cache.SharedIndexInformer {
 		db := jsonDB{boltDB(t, filepath.Join(t.TempDir(), "db"))}
 		t.Cleanup(func() { require.NoError(t, db.Close()) })
 		return newInformer(s, withStore(db, "pods"))
-	},
-	"bolt, all decoded": func(t *testing.T, s *server) cache.SharedIndexInformer {
+	}},
+	{"bolt, all decoded", func(t *testing.T, s *server) cache.SharedIndexInformer {
 		db := boltDB(t, filepath.Join(t.TempDir(), "db"))
 		t.Cleanup(func() { require.NoError(t, db.Close()) })
 		return newInformer(s, informer.WithStore(db, "pods"), informer.WithDecoded(informer.All))
-	},
+	}},
 }
 
 func TestParity(t *testing.T) {
-	for name, script := range scripts {
-		t.Run(name, func(t *testing.T) {
-			want := scenario(t, script, ofClientGo)
-			for store, make := range ours {
-				require.Equal(t, strings.Join(want, "\n"), strings.Join(scenario(t, script, make), "\n"), store)
+	for _, script := range scripts {
+		t.Run(script.name, func(t *testing.T) {
+			want := scenario(t, script.steps, ofClientGo)
+			for _, o := range ours {
+				require.Equal(t, strings.Join(want, "\n"), strings.Join(scenario(t, script.steps, o.make), "\n"), o.name)
 			}
 		})
 	}
@@ -264,8 +270,8 @@ func TestParityRandomScript(t *testing.T) {
 			}
 		}
 		want := scenario(t, script, ofClientGo)
-		for store, make := range ours {
-			require.Equal(rt, strings.Join(want, "\n"), strings.Join(scenario(t, script, make), "\n"), store)
+		for _, o := range ours {
+			require.Equal(rt, strings.Join(want, "\n"), strings.Join(scenario(t, script, o.make), "\n"), o.name)
 		}
 	})
 }

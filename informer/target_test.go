@@ -25,26 +25,29 @@ func TestScopeOfAddress(t *testing.T) {
 	gvr := func(group, version, resource string) schema.GroupVersionResource {
 		return schema.GroupVersionResource{Group: group, Version: version, Resource: resource}
 	}
-	for address, want := range map[string]store.Scope{
-		"https://h/api/v1/pods":                                 {GVR: gvr("", "v1", "pods")},
-		"https://h/api/v1/namespaces":                           {GVR: gvr("", "v1", "namespaces")},
-		"https://h/api/v1/namespaces/shop/pods?limit=1":         {GVR: gvr("", "v1", "pods"), Namespace: "shop"},
-		"https://h/apis/apps/v1/namespaces/apis/deployments":    {GVR: gvr("apps", "v1", "deployments"), Namespace: "apis"},
-		"https://h/apis/example.com/v1alpha1/widgets":           {GVR: gvr("example.com", "v1alpha1", "widgets")},
-		"https://h/k8s/clusters/api/api/v1/namespaces/api/pods": {GVR: gvr("", "v1", "pods"), Namespace: "api"},
-		"https://h/api/v1/pods?labelSelector=a%3Db&fieldSelector=metadata.name%3Dx": {
+	for _, tc := range []struct {
+		address string
+		want    store.Scope
+	}{
+		{"https://h/api/v1/pods", store.Scope{GVR: gvr("", "v1", "pods")}},
+		{"https://h/api/v1/namespaces", store.Scope{GVR: gvr("", "v1", "namespaces")}},
+		{"https://h/api/v1/namespaces/shop/pods?limit=1", store.Scope{GVR: gvr("", "v1", "pods"), Namespace: "shop"}},
+		{"https://h/apis/apps/v1/namespaces/apis/deployments", store.Scope{GVR: gvr("apps", "v1", "deployments"), Namespace: "apis"}},
+		{"https://h/apis/example.com/v1alpha1/widgets", store.Scope{GVR: gvr("example.com", "v1alpha1", "widgets")}},
+		{"https://h/k8s/clusters/api/api/v1/namespaces/api/pods", store.Scope{GVR: gvr("", "v1", "pods"), Namespace: "api"}},
+		{"https://h/api/v1/pods?labelSelector=a%3Db&fieldSelector=metadata.name%3Dx", store.Scope{
 			GVR: gvr("", "v1", "pods"), LabelSelector: "a=b", FieldSelector: "metadata.name=x",
-		},
-		"https://h/":        {},
-		"https://h/v1/pods": {},
-		"https://h/version": {},
-		"https://h/api/v1":  {},
+		}},
+		{"https://h/", store.Scope{}},
+		{"https://h/v1/pods", store.Scope{}},
+		{"https://h/version", store.Scope{}},
+		{"https://h/api/v1", store.Scope{}},
 	} {
-		u, err := url.Parse(address)
+		u, err := url.Parse(tc.address)
 		require.NoError(t, err)
 		got, known := scopeOf(u)
-		require.Equal(t, want, got, address)
-		require.Equal(t, want != store.Scope{}, known, address)
+		require.Equal(t, tc.want, got, tc.address)
+		require.Equal(t, tc.want != store.Scope{}, known, tc.address)
 	}
 }
 

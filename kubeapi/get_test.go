@@ -36,11 +36,14 @@ func (k *keeping) Write(p []byte) (int, error) {
 func TestConcurrentGets(t *testing.T) {
 	durable, err := bolt.Open(filepath.Join(t.TempDir(), "cache.db"), bolt.Options{})
 	require.NoError(t, err)
-	for name, db := range map[string]store.DB{"bolt": durable, "memory": memory.New()} {
-		t.Run(name, func(t *testing.T) {
-			defer func() { require.NoError(t, db.Close()) }()
+	for _, tc := range []struct {
+		name string
+		db   store.DB
+	}{{"bolt", durable}, {"memory", memory.New()}} {
+		t.Run(tc.name, func(t *testing.T) {
+			defer func() { require.NoError(t, tc.db.Close()) }()
 			const objects, clients, each = 20, 8, 50
-			c := newCached(t, db, 0, 0)
+			c := newCached(t, tc.db, 0, 0)
 			for i := range objects {
 				c.add(t, random(10+i*3_000))
 			}

@@ -505,8 +505,11 @@ func TestWatchFromGap(t *testing.T) {
 		require.Equal(t, []string{"ERROR 410"}, open(t, w, "resourceVersion=13&allowWatchBookmarks=true").texts())
 		require.Equal(t, []string{"BOOKMARK @14"}, open(t, w, "resourceVersion=12&allowWatchBookmarks=true").texts())
 		require.Empty(t, open(t, w, "resourceVersion=14&allowWatchBookmarks=true").texts())
-		for rv, code := range map[string]int{"12": http.StatusOK, "13": http.StatusGone, "14": http.StatusOK} {
-			require.Equal(t, code, ask(t, w.server, "/api/v1/pods?resourceVersionMatch=Exact&resourceVersion="+rv).Code, rv)
+		for _, tc := range []struct {
+			rv   string
+			code int
+		}{{"12", http.StatusOK}, {"13", http.StatusGone}, {"14", http.StatusOK}} {
+			require.Equal(t, tc.code, ask(t, w.server, "/api/v1/pods?resourceVersionMatch=Exact&resourceVersion="+tc.rv).Code, tc.rv)
 		}
 
 		w.takes, w.repeats = time.Second, true
@@ -522,8 +525,10 @@ func TestWatchFromGap(t *testing.T) {
 		w.stop(false)
 		w.start()
 		require.Equal(t, "19", w.coll.State().RV)
-		for rv, want := range map[string]string{"12": "MODIFIED a/x@18", "13": "ERROR 410", "14": "MODIFIED a/x@18", "15": "ERROR 410", "17": "ERROR 410", "18": "ADDED a/z@19"} {
-			require.Equal(t, want, open(t, w, "resourceVersion="+rv+"&allowWatchBookmarks=true").texts()[0], rv)
+		for _, tc := range []struct{ rv, want string }{
+			{"12", "MODIFIED a/x@18"}, {"13", "ERROR 410"}, {"14", "MODIFIED a/x@18"}, {"15", "ERROR 410"}, {"17", "ERROR 410"}, {"18", "ADDED a/z@19"},
+		} {
+			require.Equal(t, tc.want, open(t, w, "resourceVersion="+tc.rv+"&allowWatchBookmarks=true").texts()[0], tc.rv)
 		}
 	})
 }

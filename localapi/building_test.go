@@ -32,23 +32,23 @@ func TestIndexBuilding(t *testing.T) {
 	defer close(blocked) // before the database is closed, which waits for it
 	<-started
 
-	for where, src := range map[string]Source{
-		"bolt": FromDB(db, options(t, "bolt")), "socket": serve(t, FromDB(db, options(t, "bolt"))),
+	for _, tc := range []namedSource{
+		{"bolt", FromDB(db, options(t, "bolt"))}, {"socket", serve(t, FromDB(db, options(t, "bolt")))},
 	} {
-		t.Run(where, func(t *testing.T) {
-			status, err := src.Status(context.Background())
+		t.Run(tc.name, func(t *testing.T) {
+			status, err := tc.src.Status(context.Background())
 			require.NoError(t, err)
 			require.Equal(t, []string{"namespace", "app"}, status.Collections[0].Indexes)
 			require.Equal(t, []string{"tier"}, status.Collections[0].Building)
 			require.Empty(t, status.Collections[1].Building)
-			complete, err := indexOf(context.Background(), src, "configmaps", "app")
+			complete, err := indexOf(context.Background(), tc.src, "configmaps", "app")
 			require.NoError(t, err)
-			values, err := indexOf(context.Background(), src, "configmaps", "tier")
+			values, err := indexOf(context.Background(), tc.src, "configmaps", "tier")
 			require.NoError(t, err)
 			require.NotEmpty(t, values)
 			require.Equal(t, complete, values)
 			for _, index := range []string{"app", "tier"} {
-				keys, err := allKeys(src, "configmaps", KeyQuery{Index: index, Value: "till"})
+				keys, err := allKeys(tc.src, "configmaps", KeyQuery{Index: index, Value: "till"})
 				require.NoError(t, err)
 				require.Len(t, keys, 2, index)
 			}

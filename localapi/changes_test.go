@@ -62,18 +62,19 @@ func eventful(t *testing.T, db store.DB) store.Collection {
 	return c
 }
 
-// stores returns the two stores, each eventful.
-func stores(t *testing.T) map[string]struct {
+// namedStore is a store with one of its collections.
+type namedStore struct {
+	name string
 	store.DB
 	store.Collection
-} {
+}
+
+// stores returns the two stores, each eventful.
+func stores(t *testing.T) []namedStore {
 	mem := memory.New()
 	t.Cleanup(func() { _ = mem.Close() })
 	db, _ := newBolt(t)
-	return map[string]struct {
-		store.DB
-		store.Collection
-	}{"memory": {mem, eventful(t, mem)}, "bolt": {db, eventful(t, db)}}
+	return []namedStore{{"memory", mem, eventful(t, mem)}, {"bolt", db, eventful(t, db)}}
 }
 
 // line formats a change in short form.
@@ -100,13 +101,13 @@ func TestChanges(t *testing.T) {
 	file, err := bolt.Open(path, bolt.Options{ReadOnly: true})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = file.Close() })
-	ways := map[string]Source{"file": FromDB(file, options(t, "bolt"))}
-	for name, s := range stores(t) {
-		ways[name] = FromDB(s.DB, options(t, name))
-		ways["socket on "+name] = serve(t, ways[name])
+	ways := []namedSource{{"file", FromDB(file, options(t, "bolt"))}}
+	for _, s := range stores(t) {
+		src := FromDB(s.DB, options(t, s.name))
+		ways = append(ways, namedSource{s.name, src}, namedSource{"socket on " + s.name, serve(t, src)})
 	}
-	for way, src := range ways {
-		t.Run(way, func(t *testing.T) {
+	for _, way := range ways {
+		t.Run(way.name, func(t *testing.T) {
 			for _, tc := range []struct {
 				q    ChangeQuery
 				want []string
@@ -125,12 +126,12 @@ func TestChanges(t *testing.T) {
 				{ChangeQuery{SinceTime: at(15).Add(time.Second), Namespace: "a"}, []string{"18 ADDED a/y", "BOOKMARK 18"}},
 				{ChangeQuery{SinceTime: at(19)}, []string{"BOOKMARK 18"}},
 			} {
-				got, err := told(src, tc.q)
+				got, err := told(way.src, tc.q)
 				require.NoError(t, err, "%+v", tc.q)
 				require.Equal(t, tc.want, got, "%+v", tc.q)
 			}
-			testChangeFields(t, src)
-			testChangeErrors(t, src)
+			testChangeFields(t, way.src)
+			testChangeErrors(t, way.src)
 		})
 	}
 }
@@ -215,8 +216,8 @@ func TestChangesInNoNamespace(t *testing.T) {
 // object that appeared past the checkpoint is delivered only once the checkpoint is past it;
 // otherwise its deletion would never be delivered.
 func TestChangesPastTheCheckpoint(t *testing.T) {
-	for name, s := range stores(t) {
-		src := FromDB(s.DB, options(t, name))
+	for _, s := range stores(t) {
+		src := FromDB(s.DB, options(t, s.name))
 		apply(t, s.Collection, goesOn(20), put("a", "x", "u1", 22), put("b", "new", "u9", 23))
 		got, err := told(src, ChangeQuery{Since: "18"})
 		require.NoError(t, err)
@@ -231,18 +232,18 @@ func TestChangesPastTheCheckpoint(t *testing.T) {
 // The changes after a state that the cache never had are not known: an object that had been created
 // then may be gone without a trace.
 func TestChangesInAGap(t *testing.T) {
-	for name, s := range stores(t) {
+	for _, s := range stores(t) {
 		require.NoError(t, s.Apply(store.Batch{
 			Changes: []store.Change{put("a", "x", "u1", 30)}, Checkpoint: goesOn(30), Gap: &store.Gap{First: "20"},
-		}), name)
-		src := FromDB(s.DB, options(t, name))
+		}), s.name)
+		src := FromDB(s.DB, options(t, s.name))
 		_, err := told(src, ChangeQuery{Since: "25"})
-		require.ErrorIs(t, err, ErrTooOld, name)
-		require.ErrorContains(t, err, "resourceVersion 25", name)
+		require.ErrorIs(t, err, ErrTooOld, s.name)
+		require.ErrorContains(t, err, "resourceVersion 25", s.name)
 		for _, since := range []string{"18", "19"} {
 			got, err := told(src, ChangeQuery{Since: since})
-			require.NoError(t, err, name)
-			require.Equal(t, []string{"30 MODIFIED a/x", "BOOKMARK 30"}, got, name)
+			require.NoError(t, err, s.name)
+			require.Equal(t, []string{"30 MODIFIED a/x", "BOOKMARK 30"}, got, s.name)
 		}
 	}
 }
@@ -257,13 +258,13 @@ func TestChangesCorrupt(t *testing.T) {
 	require.NoError(t, err)
 	defer db.Close()
 	src := FromDB(db, options(t, "bolt"))
-	for way, src := range map[string]Source{"bolt": src, "socket": serve(t, src)} {
-		got, err := told(src, ChangeQuery{Since: "10"})
+	for _, tc := range []namedSource{{"bolt", src}, {"socket", serve(t, src)}} {
+		got, err := told(tc.src, ChangeQuery{Since: "10"})
 		requireDamage(t, err, "a/x")
-		require.Equal(t, []string{"14 DELETED a/y", "18 ADDED a/y"}, got, way)
-		got, err = told(src, ChangeQuery{Since: "10", Namespace: "b"})
+		require.Equal(t, []string{"14 DELETED a/y", "18 ADDED a/y"}, got, tc.name)
+		got, err = told(tc.src, ChangeQuery{Since: "10", Namespace: "b"})
 		require.NoError(t, err, "entries outside the query don't matter")
-		require.Equal(t, []string{"BOOKMARK 18"}, got, way)
+		require.Equal(t, []string{"BOOKMARK 18"}, got, tc.name)
 	}
 }
 
@@ -283,31 +284,31 @@ func TestHistoryCorrupt(t *testing.T) {
 	require.NoError(t, err)
 	defer db.Close()
 	src := FromDB(db, options(t, "bolt"))
-	for way, src := range map[string]Source{"bolt": src, "socket": serve(t, src)} {
+	for _, tc := range []namedSource{{"bolt", src}, {"socket", serve(t, src)}} {
 		for _, q := range []ChangeQuery{{Since: "10"}, {SinceTime: at(15)}} {
-			got, err := told(src, q)
-			require.ErrorAs(t, err, new(*store.CorruptionError), way)
-			require.Empty(t, got, way)
+			got, err := told(tc.src, q)
+			require.ErrorAs(t, err, new(*store.CorruptionError), tc.name)
+			require.Empty(t, got, tc.name)
 		}
-		keys, err := objectKeys(src, "configmaps", ObjectQuery{})
-		require.NoError(t, err, way)
-		require.Len(t, keys, 3, way)
-		status, err := src.Status(context.Background())
-		require.NoError(t, err, way)
-		require.Contains(t, status.Collections[0].Problem, "corrupt", way)
-		require.False(t, status.Collections[0].Corrupt, way)
-		require.Zero(t, status.Collections[0].HistorySince, way)
+		keys, err := objectKeys(tc.src, "configmaps", ObjectQuery{})
+		require.NoError(t, err, tc.name)
+		require.Len(t, keys, 3, tc.name)
+		status, err := tc.src.Status(context.Background())
+		require.NoError(t, err, tc.name)
+		require.Contains(t, status.Collections[0].Problem, "corrupt", tc.name)
+		require.False(t, status.Collections[0].Corrupt, tc.name)
+		require.Zero(t, status.Collections[0].HistorySince, tc.name)
 	}
 }
 
 // The status contains the beginning of the history.
 func TestStatusHasStartOfHistory(t *testing.T) {
-	for name, s := range stores(t) {
-		src := FromDB(s.DB, options(t, name))
-		for way, src := range map[string]Source{name: src, "socket": serve(t, src)} {
-			status, err := src.Status(context.Background())
+	for _, s := range stores(t) {
+		src := FromDB(s.DB, options(t, s.name))
+		for _, tc := range []namedSource{{s.name, src}, {"socket", serve(t, src)}} {
+			status, err := tc.src.Status(context.Background())
 			require.NoError(t, err)
-			require.Equal(t, store.Horizon{RV: "10", Time: at(10)}, status.Collections[0].HistorySince, way)
+			require.Equal(t, store.Horizon{RV: "10", Time: at(10)}, status.Collections[0].HistorySince, tc.name)
 		}
 	}
 }

@@ -120,15 +120,15 @@ func TestCorruptCollection(t *testing.T) {
 	require.NoError(t, err)
 	defer db.Close()
 	src := FromDB(db, options(t, "bolt"))
-	for name, src := range map[string]Source{"bolt": src, "socket": serve(t, src)} {
-		status, err := src.Status(context.Background())
-		require.NoError(t, err, name)
-		require.Len(t, status.Collections, 4, name)
+	for _, tc := range []namedSource{{"bolt", src}, {"socket", serve(t, src)}} {
+		status, err := tc.src.Status(context.Background())
+		require.NoError(t, err, tc.name)
+		require.Len(t, status.Collections, 4, tc.name)
 		require.Equal(t, "nodes", status.Collections[2].ID)
-		require.Contains(t, status.Collections[2].Problem, "corrupt", name)
-		require.False(t, status.Collections[2].Synced, name)
-		_, err = objectKeys(src, "nodes", ObjectQuery{})
-		require.ErrorAs(t, err, new(*store.CorruptionError), name)
+		require.Contains(t, status.Collections[2].Problem, "corrupt", tc.name)
+		require.False(t, status.Collections[2].Synced, tc.name)
+		_, err = objectKeys(tc.src, "nodes", ObjectQuery{})
+		require.ErrorAs(t, err, new(*store.CorruptionError), tc.name)
 	}
 }
 

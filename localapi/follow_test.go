@@ -56,12 +56,12 @@ type follower struct {
 // received all existing changes.
 func following(t *testing.T, test func(t *testing.T, f *follower)) {
 	for _, way := range []string{"", "socket"} {
-		for name, s := range stores(t) {
-			t.Run(name+way, func(t *testing.T) {
+		for _, s := range stores(t) {
+			t.Run(s.name+way, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(context.Background(), patience)
 				defer cancel()
 				f := &follower{t: t, c: s.Collection, bell: &bell{}, stop: make(chan struct{}), cancel: cancel, lines: make(chan string), ended: make(chan error, 1)}
-				opts := options(t, name)
+				opts := options(t, s.name)
 				opts.Changed, opts.Done = f.bell.next, f.stop
 				src := FromDB(s.DB, opts)
 				if way != "" {
@@ -158,9 +158,9 @@ func TestFollowPastTheCheckpoint(t *testing.T) {
 
 // A change between reading a view and waiting is not missed.
 func TestFollowMissesNothing(t *testing.T) {
-	for name, s := range stores(t) {
+	for _, s := range stores(t) {
 		b := &bell{}
-		opts := options(t, name)
+		opts := options(t, s.name)
 		opts.Changed = b.next
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
@@ -178,7 +178,7 @@ func TestFollowMissesNothing(t *testing.T) {
 			b.ring()
 			return nil
 		})
-		require.ErrorIs(t, err, context.Canceled, name)
+		require.ErrorIs(t, err, context.Canceled, s.name)
 		require.Equal(t, 50, rv)
 	}
 }

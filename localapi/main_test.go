@@ -89,8 +89,13 @@ func newBolt(t *testing.T) (*bolt.DB, string) {
 	return db, path
 }
 
+type namedSource struct {
+	name string
+	src  Source
+}
+
 // sources returns all kinds of Source on the fixture.
-func sources(t *testing.T) map[string]Source {
+func sources(t *testing.T) []namedSource {
 	mem := memory.New()
 	t.Cleanup(func() { require.NoError(t, mem.Close()) })
 	fixture(t, mem)
@@ -105,12 +110,12 @@ func sources(t *testing.T) map[string]Source {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = file.Close() })
 
-	return map[string]Source{
-		"memory":           FromDB(mem, options(t, "memory")),
-		"bolt":             FromDB(db, options(t, "bolt")),
-		"file":             FromDB(file, options(t, "bolt")),
-		"socket on memory": serve(t, FromDB(mem, options(t, "memory"))),
-		"socket on bolt":   serve(t, FromDB(db, options(t, "bolt"))),
+	return []namedSource{
+		{"memory", FromDB(mem, options(t, "memory"))},
+		{"bolt", FromDB(db, options(t, "bolt"))},
+		{"file", FromDB(file, options(t, "bolt"))},
+		{"socket on memory", serve(t, FromDB(mem, options(t, "memory")))},
+		{"socket on bolt", serve(t, FromDB(db, options(t, "bolt")))},
 	}
 }
 

@@ -28,16 +28,16 @@ func TestDumpMemoryIsBounded(t *testing.T) {
 	}
 	require.NoError(t, r.Commit(storetest.Checkpoint(5)))
 
-	for name, src := range map[string]Source{
-		"db":     FromDB(db, options(t, "bolt")),
-		"socket": serve(t, FromDB(db, options(t, "bolt"))),
+	for _, tc := range []namedSource{
+		{"db", FromDB(db, options(t, "bolt"))},
+		{"socket", serve(t, FromDB(db, options(t, "bolt")))},
 	} {
 		runtime.GC()
 		var before, m runtime.MemStats
 		runtime.ReadMemStats(&before)
 		var most uint64
 		read := 0
-		require.NoError(t, src.Objects(context.Background(), []string{"configmaps"}, ObjectQuery{}, func(json []byte) error {
+		require.NoError(t, tc.src.Objects(context.Background(), []string{"configmaps"}, ObjectQuery{}, func(json []byte) error {
 			if read++; read%1000 == 0 {
 				runtime.GC()
 				runtime.ReadMemStats(&m)
@@ -46,6 +46,6 @@ func TestDumpMemoryIsBounded(t *testing.T) {
 			return nil
 		}))
 		require.Equal(t, count, read)
-		require.Less(t, int64(most)-int64(before.HeapAlloc), int64(4<<20), name)
+		require.Less(t, int64(most)-int64(before.HeapAlloc), int64(4<<20), tc.name)
 	}
 }

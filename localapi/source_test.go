@@ -16,20 +16,23 @@ import (
 
 // Every Source gives the same answers for the same content.
 func TestSource(t *testing.T) {
-	tests := map[string]func(*testing.T, Source){
-		"status":       testStatus,
-		"index":        testIndex,
-		"keys":         testKeys,
-		"objects":      testObjects,
-		"bytes":        testObjectBytes,
-		"sentinels":    testSentinels,
-		"each fails":   testEachFails,
-		"cancelled":    testCancelled,
-		"never synced": testNeverSynced,
+	tests := []struct {
+		name string
+		test func(*testing.T, Source)
+	}{
+		{"status", testStatus},
+		{"index", testIndex},
+		{"keys", testKeys},
+		{"objects", testObjects},
+		{"bytes", testObjectBytes},
+		{"sentinels", testSentinels},
+		{"each fails", testEachFails},
+		{"cancelled", testCancelled},
+		{"never synced", testNeverSynced},
 	}
-	for where, src := range sources(t) {
-		for name, test := range tests {
-			t.Run(where+"/"+name, func(t *testing.T) { test(t, src) })
+	for _, s := range sources(t) {
+		for _, tc := range tests {
+			t.Run(s.name+"/"+tc.name, func(t *testing.T) { tc.test(t, s.src) })
 		}
 	}
 }
@@ -270,12 +273,12 @@ func TestStatusHook(t *testing.T) {
 		s.Collections[0].Phase, s.Collections[0].CaughtUp, s.Collections[0].AgeSeconds = "watching", true, 0
 		s.Collections = append(s.Collections, Collection{ID: "aaa"})
 	}
-	for name, src := range map[string]Source{"db": FromDB(db, opts), "socket": serve(t, FromDB(db, opts))} {
-		status, err := src.Status(context.Background())
-		require.NoError(t, err, name)
-		require.Equal(t, "https://hub:6443", status.Agent.Server, name)
+	for _, tc := range []namedSource{{"db", FromDB(db, opts)}, {"socket", serve(t, FromDB(db, opts))}} {
+		status, err := tc.src.Status(context.Background())
+		require.NoError(t, err, tc.name)
+		require.Equal(t, "https://hub:6443", status.Agent.Server, tc.name)
 		require.Equal(t, "aaa", status.Collections[0].ID, "ordered by ID")
-		require.True(t, status.Collections[1].CaughtUp, name)
+		require.True(t, status.Collections[1].CaughtUp, tc.name)
 	}
 }
 

@@ -51,14 +51,17 @@ func TestFromGo(t *testing.T) {
 	require.True(t, with.Encoded())
 	require.JSONEq(t, string(o.Raw()), string(with.Raw()))
 
-	for name, change := range map[string]func(*corev1.Pod){
-		"without a name": func(p *corev1.Pod) { p.Name = "" },
-		"a long name":    func(p *corev1.Pod) { p.Name = strings.Repeat("x", object.MaxKeyBytes) },
+	for _, tc := range []struct {
+		name   string
+		change func(*corev1.Pod)
+	}{
+		{"without a name", func(p *corev1.Pod) { p.Name = "" }},
+		{"a long name", func(p *corev1.Pod) { p.Name = strings.Repeat("x", object.MaxKeyBytes) }},
 	} {
 		v := typedPod()
-		change(v)
+		tc.change(v)
 		_, err := object.FromGo(v, podType)
-		require.Error(t, err, name)
+		require.Error(t, err, tc.name)
 	}
 }
 

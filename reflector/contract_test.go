@@ -139,16 +139,16 @@ func TestObservedErrors(t *testing.T) {
 }
 
 func TestMinWatchTimeout(t *testing.T) {
-	for least, from := range map[time.Duration]time.Duration{0: 5 * time.Minute, time.Minute: 5 * time.Minute, time.Hour: time.Hour} {
+	for _, tc := range []struct{ least, from time.Duration }{{0, 5 * time.Minute}, {time.Minute, 5 * time.Minute}, {time.Hour, time.Hour}} {
 		s := &script{}
 		for range 50 {
 			s.watches = append(s.watches, answer{lasts: full})
 		}
-		play(t, s, 200*time.Hour, func(o *reflector.Options) { o.MinWatchTimeout = least })
+		play(t, s, 200*time.Hour, func(o *reflector.Options) { o.MinWatchTimeout = tc.least })
 		require.Len(t, s.asked, 51)
 		for _, d := range s.asked {
-			require.GreaterOrEqual(t, d, from)
-			require.Less(t, d, 2*from)
+			require.GreaterOrEqual(t, d, tc.from)
+			require.Less(t, d, 2*tc.from)
 		}
 		require.NotEqual(t, s.asked[0], s.asked[1])
 	}
@@ -190,12 +190,15 @@ func TestBackoffOption(t *testing.T) {
 
 // After two healthy minutes the backoff starts over, after less it does not.
 func TestBackoffStartsOver(t *testing.T) {
-	for healthy, over := range map[time.Duration]bool{time.Minute: false, 2 * time.Minute: true} {
-		s := &script{clusters: []string{"error", "error", "error", "error", "uid:1"}, watches: []answer{{lasts: healthy}}}
+	for _, tc := range []struct {
+		healthy time.Duration
+		over    bool
+	}{{time.Minute, false}, {2 * time.Minute, true}} {
+		s := &script{clusters: []string{"error", "error", "error", "error", "uid:1"}, watches: []answer{{lasts: tc.healthy}}}
 		s.clusters = append(s.clusters, "error", "uid:1")
 		d := waits(t, s, time.Hour, nil)
 		require.Len(t, d, 6)
-		require.Equal(t, over, d[5] <= 1600*time.Millisecond, "%v after %v", d[5], healthy)
+		require.Equal(t, tc.over, d[5] <= 1600*time.Millisecond, "%v after %v", d[5], tc.healthy)
 	}
 }
 
@@ -248,18 +251,21 @@ func TestStopAtAnyPoint(t *testing.T) {
 }
 
 func TestStopsWhileWaiting(t *testing.T) {
-	for name, opts := range map[string]reflector.Options{
-		"jitter":  {Jitter: 365 * 24 * time.Hour},
-		"backoff": {Backoff: &wait.Backoff{Duration: time.Hour, Steps: 10}},
+	for _, tc := range []struct {
+		name string
+		opts reflector.Options
+	}{
+		{"jitter", reflector.Options{Jitter: 365 * 24 * time.Hour}},
+		{"backoff", reflector.Options{Backoff: &wait.Backoff{Duration: time.Hour, Steps: 10}}},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &script{clusters: []string{"error"}}
-				opts.Source, opts.Queue, opts.Identity = s, s, s.Identity
+				tc.opts.Source, tc.opts.Queue, tc.opts.Identity = s, s, s.Identity
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				start := time.Now()
-				require.ErrorIs(t, reflector.New(opts).Run(ctx), context.DeadlineExceeded)
+				require.ErrorIs(t, reflector.New(tc.opts).Run(ctx), context.DeadlineExceeded)
 				require.Equal(t, time.Minute, time.Since(start))
 			})
 		})

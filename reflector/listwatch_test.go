@@ -62,10 +62,13 @@ func TestListWatchLists(t *testing.T) {
 	require.Equal(t, []string{"a@3"}, keys)
 
 	table := &unstructured.UnstructuredList{Object: map[string]any{"kind": "Table", "apiVersion": "meta.k8s.io/v1"}}
-	for name, l := range map[string]runtime.Object{"table": table, "no list": typed("a", 1), "a token twice": podList("1", "x")} {
-		c := &client{lists: []func(metav1.ListOptions) (runtime.Object, error){list(l), list(l)}}
+	for _, tc := range []struct {
+		name string
+		list runtime.Object
+	}{{"table", table}, {"no list", typed("a", 1)}, {"a token twice", podList("1", "x")}} {
+		c := &client{lists: []func(metav1.ListOptions) (runtime.Object, error){list(tc.list), list(tc.list)}}
 		_, _, err = read(t, source(c, reflector.ListWatchOptions{}), upstream.ListOptions{})
-		require.ErrorIs(t, err, upstream.ErrBadList, name)
+		require.ErrorIs(t, err, upstream.ErrBadList, tc.name)
 	}
 	failed := errors.New("the queue is closed")
 	_, err = source(&client{lists: []func(metav1.ListOptions) (runtime.Object, error){list(u)}}, reflector.ListWatchOptions{}).

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -285,25 +286,28 @@ func TestResumeMakesNoList(t *testing.T) {
 // No failure of the network or the server makes a list while the resourceVersion is valid
 // (invariant 4).
 func TestErrorsMakeNoList(t *testing.T) {
-	for name, a := range map[string]answer{
-		"refused":         {err: errors.New("dial tcp: connection refused")},
-		"unauthorized":    {err: apierrors.NewUnauthorized("no")},
-		"forbidden":       {err: apierrors.NewForbidden(pods, "", nil)},
-		"not found":       {err: apierrors.NewNotFound(pods, "")},
-		"too many":        {err: apierrors.NewTooManyRequests("later", 3)},
-		"internal":        {err: apierrors.NewInternalError(errors.New("oops"))},
-		"unavailable":     {err: apierrors.NewServiceUnavailable("no")},
-		"timeout":         {err: apierrors.NewTimeoutError("slow", 1)},
-		"server timeout":  {err: apierrors.NewServerTimeout(pods, "watch", 1)},
-		"error event 500": {events: []watch.Event{status(http.StatusInternalServerError, metav1.StatusReasonInternalError)}},
-		"error event 429": {events: []watch.Event{status(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests)}},
-		"connection lost": {events: []watch.Event{status(http.StatusInternalServerError, upstream.ReasonConnectionLost)}},
-		"closed":          {events: []watch.Event{event(watch.Modified, "a", 50)}},
-		"closed late":     {lasts: time.Minute},
-		"in good order":   {lasts: full},
+	for _, tc := range []struct {
+		name   string
+		answer answer
+	}{
+		{"refused", answer{err: errors.New("dial tcp: connection refused")}},
+		{"unauthorized", answer{err: apierrors.NewUnauthorized("no")}},
+		{"forbidden", answer{err: apierrors.NewForbidden(pods, "", nil)}},
+		{"not found", answer{err: apierrors.NewNotFound(pods, "")}},
+		{"too many", answer{err: apierrors.NewTooManyRequests("later", 3)}},
+		{"internal", answer{err: apierrors.NewInternalError(errors.New("oops"))}},
+		{"unavailable", answer{err: apierrors.NewServiceUnavailable("no")}},
+		{"timeout", answer{err: apierrors.NewTimeoutError("slow", 1)}},
+		{"server timeout", answer{err: apierrors.NewServerTimeout(pods, "watch", 1)}},
+		{"error event 500", answer{events: []watch.Event{status(http.StatusInternalServerError, metav1.StatusReasonInternalError)}}},
+		{"error event 429", answer{events: []watch.Event{status(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests)}}},
+		{"connection lost", answer{events: []watch.Event{status(http.StatusInternalServerError, upstream.ReasonConnectionLost)}}},
+		{"closed", answer{events: []watch.Event{event(watch.Modified, "a", 50)}}},
+		{"closed late", answer{lasts: time.Minute}},
+		{"in good order", answer{lasts: full}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			s := &script{watches: []answer{a, a, a, a, a, a}}
+		t.Run(tc.name, func(t *testing.T) {
+			s := &script{watches: slices.Repeat([]answer{tc.answer}, 6)}
 			log := play(t, s, 2*time.Hour, nil)
 			require.Zero(t, has(log, "begin"), "%q", log)
 			require.Equal(t, 7, has(log, "watch 50"), "%q", log)
@@ -313,15 +317,18 @@ func TestErrorsMakeNoList(t *testing.T) {
 
 func TestExpired(t *testing.T) {
 	gone := apierrors.NewResourceExpired("too old resource version: 50 (99)")
-	for name, s := range map[string]*script{
-		"watch refused":  {watches: []answer{{err: gone}}},
-		"error event":    {watches: []answer{{events: []watch.Event{status(http.StatusGone, metav1.StatusReasonExpired)}}}},
-		"code only":      {watches: []answer{{events: []watch.Event{status(http.StatusGone, metav1.StatusReasonGone)}}}},
-		"at the probe":   {probes: []error{gone}},
-		"after an event": {watches: []answer{{events: []watch.Event{event(watch.Modified, "a", 51), status(http.StatusGone, metav1.StatusReasonExpired)}}}},
+	for _, tc := range []struct {
+		name   string
+		script *script
+	}{
+		{"watch refused", &script{watches: []answer{{err: gone}}}},
+		{"error event", &script{watches: []answer{{events: []watch.Event{status(http.StatusGone, metav1.StatusReasonExpired)}}}}},
+		{"code only", &script{watches: []answer{{events: []watch.Event{status(http.StatusGone, metav1.StatusReasonGone)}}}}},
+		{"at the probe", &script{probes: []error{gone}}},
+		{"after an event", &script{watches: []answer{{events: []watch.Event{event(watch.Modified, "a", 51), status(http.StatusGone, metav1.StatusReasonExpired)}}}}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			log := play(t, s, time.Minute, nil)
+		t.Run(tc.name, func(t *testing.T) {
+			log := play(t, tc.script, time.Minute, nil)
 			require.Equal(t, []string{"begin expired uid:1 force=false", `list page=500`, "end 100", "watch 100"}, log[len(log)-4:])
 		})
 	}

@@ -201,8 +201,11 @@ func TestOpenMissingKeyMovesNothing(t *testing.T) {
 		require.NoError(t, err)
 		return k
 	}
-	for name, killed := range map[string]bool{"closed": false, "after a power cut": true} {
-		t.Run(name, func(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		killed bool
+	}{{"closed", false}, {"after a power cut", true}} {
+		t.Run(tc.name, func(t *testing.T) {
 			dir := t.TempDir()
 			path := filepath.Join(dir, "cache.db")
 			db, err := bolt.Open(path, bolt.Options{Keys: bolt.Keyring{Primary: key(1)}})
@@ -210,7 +213,7 @@ func TestOpenMissingKeyMovesNothing(t *testing.T) {
 			_, err = db.Open(store.Info{ID: "pods"})
 			require.NoError(t, err)
 			require.NoError(t, db.Close())
-			if killed {
+			if tc.killed {
 				raw, err := bbolt.Open(path, 0o600, nil)
 				require.NoError(t, err)
 				require.NoError(t, raw.Update(func(*bbolt.Tx) error { return nil })) // not snapcache's
@@ -229,7 +232,7 @@ func TestOpenMissingKeyMovesNothing(t *testing.T) {
 			files, err := os.ReadDir(dir)
 			require.NoError(t, err)
 			require.Len(t, files, 1)
-			if killed {
+			if tc.killed {
 				return
 			}
 			db, verdict, err := restore.Open(t.Context(), path, bolt.Options{Keys: bolt.Keyring{Primary: key(2), Previous: []*bolt.EncryptionKey{key(1)}}}, restore.Sources{}, now, nil)

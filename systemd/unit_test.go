@@ -120,22 +120,25 @@ func TestNodeUnits(t *testing.T) {
 // The services stay isolated from the rest of the system. The threshold is ten times the number
 // that `systemd-analyze security` prints.
 func TestUnitsExposure(t *testing.T) {
-	for unit, threshold := range map[string]string{"snapcache.service": "11", "snapcache-snapshot.service": "3"} {
-		path, err := filepath.Abs(unit)
+	for _, tc := range []struct{ unit, threshold string }{{"snapcache.service", "11"}, {"snapcache-snapshot.service", "3"}} {
+		path, err := filepath.Abs(tc.unit)
 		if err != nil {
 			t.Fatal(err)
 		}
-		out, err := exec.CommandContext(t.Context(), analyze(t), "security", "--no-pager", "--offline=true", "--threshold="+threshold, path).CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), analyze(t), "security", "--no-pager", "--offline=true", "--threshold="+tc.threshold, path).CombinedOutput()
 		if err != nil {
-			t.Errorf("%s: exposed above %s: %v\n%s", unit, threshold, err, out)
+			t.Errorf("%s: exposed above %s: %v\n%s", tc.unit, tc.threshold, err, out)
 		}
 	}
 }
 
 // Other parts of the project rely on these settings.
 func TestUnitSettings(t *testing.T) {
-	for unit, wanted := range map[string][]string{
-		"snapcache.service": {
+	for _, tc := range []struct {
+		unit   string
+		wanted []string
+	}{
+		{"snapcache.service", []string{
 			"Type=notify",
 			"ExecStart=/usr/bin/snapcache run --config /etc/snapcache/agent.yaml",
 			"ExecReload=/usr/bin/snapcache reload",
@@ -151,17 +154,17 @@ func TestUnitSettings(t *testing.T) {
 			"RestartSec=10",
 			"Environment=KUBECONFIG=%d/kubeconfig",
 			"RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6", // for the server, metrics.address and kubernetesAPI
-		},
-		"snapcache.socket": {
+		}},
+		{"snapcache.socket", []string{
 			"ListenStream=/run/snapcache/snapcache.sock", // in $RUNTIME_DIRECTORY
 			"SocketMode=0660",
 			"SocketGroup=snapcache",
-		},
+		}},
 	} {
-		lines := settings(t, unit)
-		for _, want := range wanted {
+		lines := settings(t, tc.unit)
+		for _, want := range tc.wanted {
 			if !slices.Contains(lines, want) {
-				t.Errorf("%s: %s is missing", unit, want)
+				t.Errorf("%s: %s is missing", tc.unit, want)
 			}
 		}
 	}

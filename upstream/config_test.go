@@ -136,16 +136,19 @@ func TestLoadConfigPermission(t *testing.T) {
 }
 
 func TestNewErrors(t *testing.T) {
-	for name, cfg := range map[string]*rest.Config{
-		"address": {Host: "https://user:very-secret@[::1"},
-		"CA":      {Host: "https://a", TLSClientConfig: rest.TLSClientConfig{CAData: []byte("not PEM")}},
-		"key":     {Host: "https://a", TLSClientConfig: rest.TLSClientConfig{CertData: []byte("x"), KeyData: []byte("very-secret")}},
-		"token":   {Host: "https://a", BearerTokenFile: "missing.token"},
-		"no key":  {Host: "https://a", TLSClientConfig: rest.TLSClientConfig{CertFile: "missing.crt", KeyFile: "missing.key"}},
+	for _, tc := range []struct {
+		name string
+		cfg  *rest.Config
+	}{
+		{"address", &rest.Config{Host: "https://user:very-secret@[::1"}},
+		{"CA", &rest.Config{Host: "https://a", TLSClientConfig: rest.TLSClientConfig{CAData: []byte("not PEM")}}},
+		{"key", &rest.Config{Host: "https://a", TLSClientConfig: rest.TLSClientConfig{CertData: []byte("x"), KeyData: []byte("very-secret")}}},
+		{"token", &rest.Config{Host: "https://a", BearerTokenFile: "missing.token"}},
+		{"no key", &rest.Config{Host: "https://a", TLSClientConfig: rest.TLSClientConfig{CertFile: "missing.crt", KeyFile: "missing.key"}}},
 	} {
-		_, err := New(cfg)
-		require.Error(t, err, name)
-		require.NotContains(t, Describe(err), "secret", name)
-		require.Contains(t, err.Error(), "kubeconfig", name)
+		_, err := New(tc.cfg)
+		require.Error(t, err, tc.name)
+		require.NotContains(t, Describe(err), "secret", tc.name)
+		require.Contains(t, err.Error(), "kubeconfig", tc.name)
 	}
 }

@@ -110,13 +110,16 @@ func TestListBody(t *testing.T) {
 		{"too deep", pods, `{"kind":"PodList","x":` + strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000) + "}", nil, 0, "depth"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			for how, r := range map[string]io.Reader{"whole": strings.NewReader(tc.body), "bytewise": iotest.OneByteReader(strings.NewReader(tc.body))} {
-				_, got, skipped, err := readList(tc.res, object.NewPrune(object.ManagedFields), r)
+			for _, c := range []struct {
+				name string
+				r    io.Reader
+			}{{"whole", strings.NewReader(tc.body)}, {"bytewise", iotest.OneByteReader(strings.NewReader(tc.body))}} {
+				_, got, skipped, err := readList(tc.res, object.NewPrune(object.ManagedFields), c.r)
 				if tc.err == "" {
-					require.NoError(t, err, how)
+					require.NoError(t, err, c.name)
 				} else {
-					require.ErrorIs(t, err, ErrBadList, how)
-					require.ErrorContains(t, err, tc.err, how)
+					require.ErrorIs(t, err, ErrBadList, c.name)
+					require.ErrorContains(t, err, tc.err, c.name)
 				}
 				var keys []string
 				for _, o := range got {
@@ -125,8 +128,8 @@ func TestListBody(t *testing.T) {
 					require.Equal(t, tc.res.APIVersion(), o.APIVersion())
 					require.NotContains(t, string(o.Raw()), "managedFields")
 				}
-				require.Equal(t, tc.want, keys, how)
-				require.Len(t, skipped, tc.skip, how)
+				require.Equal(t, tc.want, keys, c.name)
+				require.Len(t, skipped, tc.skip, c.name)
 			}
 		})
 	}
@@ -167,18 +170,18 @@ func TestListCutOff(t *testing.T) {
 // The parser reuses its buffer, so objects must be copies.
 func TestListObjectsAreCopies(t *testing.T) {
 	body := bigList(50)
-	for name, prune := range prunes {
+	for _, p := range prunes {
 		for _, typed := range []bool{false, true} {
 			in := body
 			if typed {
 				in = strings.ReplaceAll(in, `{"metadata":{"name"`, `{"kind":"Pod","apiVersion":"v1","metadata":{"name"`)
 			}
-			_, got, _, err := readList(pods, prune, strings.NewReader(in))
+			_, got, _, err := readList(pods, p.prune, strings.NewReader(in))
 			require.NoError(t, err)
 			require.Len(t, got, 50)
 			for i, o := range got {
 				want := bigPod(i, true)
-				if name == "all" {
+				if p.name == "all" {
 					require.JSONEq(t, want, string(o.Raw()))
 				}
 				require.Equal(t, fmt.Sprintf("shop-%d/till-%d", i%10, i), o.Key())
@@ -455,11 +458,11 @@ func FuzzList(f *testing.F) {
 // After a quick page, the next one is requested as soon as its token is known, so that the server
 // prepares it while this one arrives. When the list ends early, so does that request.
 func TestListPrefetchesPages(t *testing.T) {
-	for proto, serve := range protocols {
+	for _, p := range protocols {
 		for _, fails := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, fails %v", proto, fails), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s, fails %v", p.name, fails), func(t *testing.T) {
 				second := make(chan struct{})
-				c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				c := p.serve(t, func(w http.ResponseWriter, r *http.Request) {
 					w.Header().Set("Content-Type", "application/json")
 					const head = `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"12","continue":%q},"items":[{"metadata":{"name":%q}}`
 					switch r.URL.Query().Get("continue") {

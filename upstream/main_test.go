@@ -59,8 +59,11 @@ func serveHTTP2(t testing.TB, h http.HandlerFunc) *Cluster {
 	return c
 }
 
-// protocols are the variants of serve, by name.
-var protocols = map[string]func(testing.TB, http.HandlerFunc) *Cluster{"HTTP/1": serve, "HTTP/2": serveHTTP2}
+// protocols are the variants of serve.
+var protocols = []struct {
+	name  string
+	serve func(testing.TB, http.HandlerFunc) *Cluster
+}{{"HTTP/1", serve}, {"HTTP/2", serveHTTP2}}
 
 // reply writes a JSON answer.
 func reply(w http.ResponseWriter, code int, body string) {

@@ -58,11 +58,11 @@ func TestPacked(t *testing.T) {
 		_ = zw.Close()
 		send(packed.Bytes())
 	}
-	for name, serve := range protocols {
-		t.Run(name, func(t *testing.T) {
+	for _, p := range protocols {
+		t.Run(p.name, func(t *testing.T) {
 			next = make(chan string)
 			sent.Store(0)
-			s := serve(t, handler).Source(SourceOptions{Resource: pods})
+			s := p.serve(t, handler).Source(SourceOptions{Resource: pods})
 			var keys []string
 			rv, err := s.List(context.Background(), ListOptions{}, func(o *object.Object) error {
 				keys = append(keys, o.Key())

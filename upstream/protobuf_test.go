@@ -78,11 +78,14 @@ func readProtobuf(body io.Reader) (page, []*object.Object, []error, error) {
 func TestProtobufList(t *testing.T) {
 	list := typedPods(12)
 	body := packed(list)
-	for how, r := range map[string]io.Reader{
-		"whole": bytes.NewReader(body), "bytewise": iotest.OneByteReader(bytes.NewReader(body)), "EOF": iotest.DataErrReader(bytes.NewReader(body)),
+	for _, tc := range []struct {
+		name string
+		r    io.Reader
+	}{
+		{"whole", bytes.NewReader(body)}, {"bytewise", iotest.OneByteReader(bytes.NewReader(body))}, {"EOF", iotest.DataErrReader(bytes.NewReader(body))},
 	} {
-		p, got, skipped, err := readProtobuf(r)
-		require.NoError(t, err, how)
+		p, got, skipped, err := readProtobuf(tc.r)
+		require.NoError(t, err, tc.name)
 		require.Empty(t, skipped)
 		require.Equal(t, page{apiVersion: "v1", kind: "PodList", rv: "12", next: "c", remaining: 7}, p)
 		require.Len(t, got, 12)
@@ -193,10 +196,13 @@ func TestProtobufWatch(t *testing.T) {
 		{"no message", "\x00\x00\x00\x02\xff\xff", nil, "not a watch event"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			for how, r := range map[string]io.Reader{
-				"whole": strings.NewReader(tc.stream), "EOF": iotest.DataErrReader(strings.NewReader(tc.stream)),
+			for _, c := range []struct {
+				name string
+				r    io.Reader
+			}{
+				{"whole", strings.NewReader(tc.stream)}, {"EOF", iotest.DataErrReader(strings.NewReader(tc.stream))},
 			} {
-				requireStream(t, readMessages, r, tc.want, tc.err, how)
+				requireStream(t, readMessages, c.r, tc.want, tc.err, c.name)
 			}
 		})
 	}
@@ -241,9 +247,9 @@ func protobufServer(t *testing.T) http.HandlerFunc {
 }
 
 func TestProtobufSource(t *testing.T) {
-	for proto, serve := range protocols {
-		t.Run(proto, func(t *testing.T) {
-			c := serve(t, protobufServer(t))
+	for _, p := range protocols {
+		t.Run(p.name, func(t *testing.T) {
+			c := p.serve(t, protobufServer(t))
 			s := c.Source(SourceOptions{Resource: pods, Protobuf: true})
 			var keys []string
 			rv, err := s.List(context.Background(), ListOptions{}, func(o *object.Object) error {

@@ -110,15 +110,18 @@ func TestWatchFrames(t *testing.T) {
 		{"deeper than stacks", event("ADDED", strings.Repeat("[", 5<<20)+strings.Repeat("]", 5<<20)), nil, "not a watch event"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			for how, r := range map[string]io.Reader{
-				"whole":    strings.NewReader(tc.stream),
-				"bytewise": iotest.OneByteReader(strings.NewReader(tc.stream)),
-				"EOF":      iotest.DataErrReader(strings.NewReader(tc.stream)),
+			for _, c := range []struct {
+				name string
+				r    io.Reader
+			}{
+				{"whole", strings.NewReader(tc.stream)},
+				{"bytewise", iotest.OneByteReader(strings.NewReader(tc.stream))},
+				{"EOF", iotest.DataErrReader(strings.NewReader(tc.stream))},
 			} {
-				if how == "bytewise" && len(tc.stream) > 1<<20 {
+				if c.name == "bytewise" && len(tc.stream) > 1<<20 {
 					continue // slow, and no further case
 				}
-				requireStream(t, decode, r, tc.want, tc.err, how)
+				requireStream(t, decode, c.r, tc.want, tc.err, c.name)
 			}
 		})
 	}
@@ -192,8 +195,8 @@ func TestWatchObjectsAreCopies(t *testing.T) {
 	for i := range 20 {
 		stream.WriteString(event("ADDED", bigPod(i, true)))
 	}
-	for name, prune := range prunes {
-		d := reading(strings.NewReader(stream.String()), prune)
+	for _, p := range prunes {
+		d := reading(strings.NewReader(stream.String()), p.prune)
 		var got []*object.Object
 		for range 20 {
 			e, err := d.next()
@@ -202,7 +205,7 @@ func TestWatchObjectsAreCopies(t *testing.T) {
 		}
 		for i, o := range got {
 			require.Equal(t, fmt.Sprintf("shop-%d/till-%d", i%10, i), o.Key())
-			if name == "all" {
+			if p.name == "all" {
 				require.Equal(t, bigPod(i, true), string(o.Raw()))
 			}
 			require.LessOrEqual(t, cap(o.Raw()), len(o.Raw())+len(o.Raw())/4)
@@ -255,9 +258,9 @@ func TestWatch(t *testing.T) {
 		{"garbage", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "x\n") },
 			[]string{"ADDED Pod n/a@7", "BOOKMARK Pod @9", "ERROR Status 500 InternalError"}},
 	} {
-		for proto, serve := range protocols {
-			t.Run(tc.name+" "+proto, func(t *testing.T) {
-				s := podSource(serve(t, stream(tc.end, frames...)))
+		for _, p := range protocols {
+			t.Run(tc.name+" "+p.name, func(t *testing.T) {
+				s := podSource(p.serve(t, stream(tc.end, frames...)))
 				w, err := s.Watch(context.Background(), "5", time.Minute)
 				require.NoError(t, err)
 				defer w.Stop()
@@ -277,22 +280,22 @@ func TestWatchRequest(t *testing.T) {
 		reply(w, 200, "")
 	})
 	s := c.Source(SourceOptions{Resource: tills, Namespace: "shop", LabelSelector: "a=b"})
-	for rv, want := range map[string]string{
-		"5": "/apis/shop.example.com/v1/namespaces/shop/tills?allowWatchBookmarks=true&labelSelector=a%3Db&resourceVersion=5&timeoutSeconds=300&watch=true",
-		"":  "/apis/shop.example.com/v1/namespaces/shop/tills?allowWatchBookmarks=true&labelSelector=a%3Db&timeoutSeconds=300&watch=true",
+	for _, tc := range []struct{ rv, want string }{
+		{"5", "/apis/shop.example.com/v1/namespaces/shop/tills?allowWatchBookmarks=true&labelSelector=a%3Db&resourceVersion=5&timeoutSeconds=300&watch=true"},
+		{"", "/apis/shop.example.com/v1/namespaces/shop/tills?allowWatchBookmarks=true&labelSelector=a%3Db&timeoutSeconds=300&watch=true"},
 	} {
-		w, err := s.Watch(context.Background(), rv, 5*time.Minute)
+		w, err := s.Watch(context.Background(), tc.rv, 5*time.Minute)
 		require.NoError(t, err)
 		require.Empty(t, collect(w))
 		w.Stop()
-		require.Equal(t, want, got)
+		require.Equal(t, tc.want, got)
 	}
 }
 
 func TestWatchEndsWithCaller(t *testing.T) {
-	for proto, serve := range protocols {
-		t.Run(proto, func(t *testing.T) {
-			c := serve(t, stream(stay, event("ADDED", smallPod)))
+	for _, p := range protocols {
+		t.Run(p.name, func(t *testing.T) {
+			c := p.serve(t, stream(stay, event("ADDED", smallPod)))
 			// By Stop, with an event that is not received.
 			w, err := podSource(c).Watch(context.Background(), "5", time.Minute)
 			require.NoError(t, err)
@@ -332,10 +335,10 @@ func TestWatchRefused(t *testing.T) {
 		}, Other},
 		{"EOF", abort, Unreachable},
 	} {
-		for proto, serve := range protocols {
-			t.Run(tc.name+" "+proto, func(t *testing.T) {
+		for _, p := range protocols {
+			t.Run(tc.name+" "+p.name, func(t *testing.T) {
 				var requests atomic.Int32
-				c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				c := p.serve(t, func(w http.ResponseWriter, r *http.Request) {
 					requests.Add(1)
 					tc.h(w, r)
 				})

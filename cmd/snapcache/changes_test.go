@@ -17,18 +17,21 @@ import (
 
 func TestChangeQuery(t *testing.T) {
 	now := time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
-	for since, want := range map[string]localapi.ChangeQuery{
-		"48211":                     {Since: "48211"},
-		"0":                         {Since: "0"},
-		"90m":                       {SinceTime: now.Add(-90 * time.Minute)},
-		"0s":                        {SinceTime: now},
-		"2026-01-02T14:00:00Z":      {SinceTime: now.Add(-64*time.Minute - 5*time.Second)},
-		"2026-01-02T15:00:00+01:00": {SinceTime: now.Add(-64*time.Minute - 5*time.Second)},
+	for _, tc := range []struct {
+		since string
+		want  localapi.ChangeQuery
+	}{
+		{"48211", localapi.ChangeQuery{Since: "48211"}},
+		{"0", localapi.ChangeQuery{Since: "0"}},
+		{"90m", localapi.ChangeQuery{SinceTime: now.Add(-90 * time.Minute)}},
+		{"0s", localapi.ChangeQuery{SinceTime: now}},
+		{"2026-01-02T14:00:00Z", localapi.ChangeQuery{SinceTime: now.Add(-64*time.Minute - 5*time.Second)}},
+		{"2026-01-02T15:00:00+01:00", localapi.ChangeQuery{SinceTime: now.Add(-64*time.Minute - 5*time.Second)}},
 	} {
-		got, err := changeQuery(changesLine(t, "--since", since, "pods"), now)
-		require.NoError(t, err, since)
-		require.Equal(t, want.Since, got.Since, since)
-		require.True(t, want.SinceTime.Equal(got.SinceTime), since)
+		got, err := changeQuery(changesLine(t, "--since", tc.since, "pods"), now)
+		require.NoError(t, err, tc.since)
+		require.Equal(t, tc.want.Since, got.Since, tc.since)
+		require.True(t, tc.want.SinceTime.Equal(got.SinceTime), tc.since)
 	}
 	for _, bad := range []string{"", "x", "-1h", "12d", "1.5", "-5", "2026-01-02", "2026-01-02T15:04:06Z"} {
 		_, err := changeQuery(changesLine(t, "--since", bad, "pods"), now)

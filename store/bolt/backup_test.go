@@ -53,13 +53,16 @@ func TestCopySuite(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the suite takes long, and TestCopyBesideWriter has the gist")
 	}
-	for name, budget := range map[string]int{"memory": 0, "generations": 1} {
-		t.Run(name, func(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		budget int
+	}{{"memory", 0}, {"generations", 1}} {
+		t.Run(tc.name, func(t *testing.T) {
 			storetest.Run(t, func(t storetest.T) storetest.Harness {
 				dir, err := os.MkdirTemp("", "bolt")
 				require.NoError(t, err)
 				h := &copied{harness: harness{path: filepath.Join(dir, "cache.db"), opts: bolt.Options{
-					ReplaceBudget: budget, ViewLimit: time.Hour, HistoryRetention: storetest.HistoryRetention,
+					ReplaceBudget: tc.budget, ViewLimit: time.Hour, HistoryRetention: storetest.HistoryRetention,
 				}}}
 				h.open(t)
 				t.Cleanup(func() {

@@ -153,20 +153,23 @@ func (m *marked) fill(t *testing.T, dir string, opts bolt.Options) (files map[st
 // TestEncryption_NoContentOnDisk fills a database with marked words and searches for them in all
 // files that it leaves on the disk. Names and index values are there, content is not.
 func TestEncryption_NoContentOnDisk(t *testing.T) {
-	for name, opts := range map[string]bolt.Options{"memory": {}, "generations": {ReplaceBudget: 1}} {
-		t.Run(name, func(t *testing.T) {
-			opts.Keys.Primary = newKey(1)
+	for _, tc := range []struct {
+		name string
+		opts bolt.Options
+	}{{"memory", bolt.Options{}}, {"generations", bolt.Options{ReplaceBudget: 1}}} {
+		t.Run(tc.name, func(t *testing.T) {
+			tc.opts.Keys.Primary = newKey(1)
 			m := &marked{random: rand.New(rand.NewPCG(1, 1))}
-			for when, raw := range m.fill(t, t.TempDir(), opts) {
+			for when, raw := range m.fill(t, t.TempDir(), tc.opts) {
 				require.Empty(t, m.found(raw), when)
 				require.NotContains(t, string(raw), "ConfigMap", when)
 				require.Contains(t, string(raw), m.names[0], when)
 			}
 
 			// Without a key all of the words are there, which shows that the search works.
-			opts.Keys.Primary = nil
+			tc.opts.Keys.Primary = nil
 			m = &marked{random: rand.New(rand.NewPCG(1, 1))}
-			for when, raw := range m.fill(t, t.TempDir(), opts) {
+			for when, raw := range m.fill(t, t.TempDir(), tc.opts) {
 				require.NotEmpty(t, m.found(raw), when)
 			}
 		})
@@ -260,23 +263,26 @@ func TestEncryption_OpenDoesNotGrowWithObjects(t *testing.T) {
 func TestWrongKey(t *testing.T) {
 	path := sampleFileUnder(t, bolt.Keyring{Primary: newKey(1)})
 	was := readFile(t, path)
-	for text, keys := range map[string]bolt.Keyring{
-		"it is encrypted with key " + newKey(1).ID() + ", and none was given":                                           {},
-		"it is encrypted with key " + newKey(1).ID() + ", what was given is " + newKey(2).ID() + ", " + newKey(3).ID():  {Primary: newKey(2), Previous: []*bolt.EncryptionKey{newKey(3)}},
-		"no key for the database: it is encrypted with key " + newKey(1).ID() + ", what was given is " + newKey(4).ID(): {Previous: []*bolt.EncryptionKey{newKey(4)}},
+	for _, tc := range []struct {
+		text string
+		keys bolt.Keyring
+	}{
+		{"it is encrypted with key " + newKey(1).ID() + ", and none was given", bolt.Keyring{}},
+		{"it is encrypted with key " + newKey(1).ID() + ", what was given is " + newKey(2).ID() + ", " + newKey(3).ID(), bolt.Keyring{Primary: newKey(2), Previous: []*bolt.EncryptionKey{newKey(3)}}},
+		{"no key for the database: it is encrypted with key " + newKey(1).ID() + ", what was given is " + newKey(4).ID(), bolt.Keyring{Previous: []*bolt.EncryptionKey{newKey(4)}}},
 	} {
 		for _, c := range []struct {
 			name string
 			open func() error
 		}{
-			{"open", func() error { _, err := bolt.Open(path, bolt.Options{Keys: keys}); return err }},
-			{"read only", func() error { _, err := bolt.Open(path, bolt.Options{ReadOnly: true, Keys: keys}); return err }},
-			{"check", func() error { _, err := bolt.Check(path, keys, nil); return err }},
-			{"compact", func() error { _, _, err := bolt.Compact(path, bolt.Options{Keys: keys}); return err }},
+			{"open", func() error { _, err := bolt.Open(path, bolt.Options{Keys: tc.keys}); return err }},
+			{"read only", func() error { _, err := bolt.Open(path, bolt.Options{ReadOnly: true, Keys: tc.keys}); return err }},
+			{"check", func() error { _, err := bolt.Check(path, tc.keys, nil); return err }},
+			{"compact", func() error { _, _, err := bolt.Compact(path, bolt.Options{Keys: tc.keys}); return err }},
 		} {
 			err := c.open()
 			require.ErrorIs(t, err, store.ErrKey, c.name)
-			require.ErrorContains(t, err, text, c.name)
+			require.ErrorContains(t, err, tc.text, c.name)
 			require.ErrorContains(t, err, path, c.name)
 			require.NotErrorAs(t, err, new(*store.CorruptionError), c.name)
 			require.Equal(t, was, readFile(t, path), c.name)

@@ -87,8 +87,11 @@ func TestHistoryRetention(t *testing.T) {
 // A database that is closed trims its histories, however short it was open: an agent that is restarted
 // more often than trimInterval would never do it otherwise.
 func TestHistoryTrimmedAtClose(t *testing.T) {
-	for name, opts := range map[string]bolt.Options{"retention": {HistoryRetention: time.Hour}, "bytes": {HistoryBytes: 1}} {
-		t.Run(name, func(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		opts bolt.Options
+	}{{"retention", bolt.Options{HistoryRetention: time.Hour}}, {"bytes", bolt.Options{HistoryBytes: 1}}} {
+		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				path := filepath.Join(t.TempDir(), "cache.db")
 				reopen := func(opts bolt.Options) (*bolt.DB, store.Collection) {
@@ -104,7 +107,7 @@ func TestHistoryTrimmedAtClose(t *testing.T) {
 				require.NoError(t, db.Close())
 				time.Sleep(61 * time.Minute)
 
-				db, c = reopen(opts)
+				db, c = reopen(tc.opts)
 				require.Equal(t, "10", horizonOf(t, c).RV)
 				require.NoError(t, db.Close())
 				db, c = reopen(bolt.Options{})

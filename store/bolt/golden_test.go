@@ -32,9 +32,12 @@ import (
 // The golden databases are of format 1, and of format 3, which is the same encrypted with key
 // number 7. Later versions must read them for as long as they read these formats: they are made
 // again only while no version is released.
-var goldenFiles = map[string]bolt.Keyring{
-	"testdata/golden-v1.db.gz": {},
-	"testdata/golden-v3.db.gz": {Primary: newKey(7)},
+var goldenFiles = []struct {
+	file string
+	keys bolt.Keyring
+}{
+	{"testdata/golden-v1.db.gz", bolt.Keyring{}},
+	{"testdata/golden-v3.db.gz", bolt.Keyring{Primary: newKey(7)}},
 }
 
 var update = flag.Bool("update", false, "make the golden database again")
@@ -170,8 +173,8 @@ func golden(t *testing.T, file string, keys bolt.Keyring) string {
 
 // TestGolden reads the golden database with the current code: as it is, and after a fold.
 func TestGolden(t *testing.T) {
-	for file, keys := range goldenFiles {
-		t.Run(filepath.Base(file), func(t *testing.T) { readGolden(t, golden(t, file, keys), keys) })
+	for _, g := range goldenFiles {
+		t.Run(filepath.Base(g.file), func(t *testing.T) { readGolden(t, golden(t, g.file, g.keys), g.keys) })
 	}
 }
 
@@ -206,17 +209,17 @@ func readGolden(t *testing.T, path string, keys bolt.Keyring) {
 // only from docs/file-format.md. If it fails, either the page is wrong or the format was changed,
 // and then the version of the format has to change too.
 func TestFormat(t *testing.T) {
-	for file, keys := range goldenFiles {
+	for _, g := range goldenFiles {
 		fresh := filepath.Join(t.TempDir(), "fresh.db")
-		writeGolden(t, fresh, keys)
+		writeGolden(t, fresh, g.keys)
 		var secret []byte
-		if keys.Primary != nil {
+		if g.keys.Primary != nil {
 			secret = bytes.Repeat([]byte{7}, 32)
 		}
 		// A deletion of a list whose resourceVersion is unknown was filed under the highest free one when
 		// the golden files were written, and is under the lowest now.
-		t.Run(filepath.Base(file), func(t *testing.T) { readFormat(t, golden(t, file, keys), secret, "1200", "1197") })
-		t.Run(filepath.Base(file)+", fresh", func(t *testing.T) { readFormat(t, fresh, secret, "1197", "1200") })
+		t.Run(filepath.Base(g.file), func(t *testing.T) { readFormat(t, golden(t, g.file, g.keys), secret, "1200", "1197") })
+		t.Run(filepath.Base(g.file)+", fresh", func(t *testing.T) { readFormat(t, fresh, secret, "1197", "1200") })
 	}
 }
 

@@ -96,16 +96,19 @@ func TestRekey(t *testing.T) {
 // A kill at any step leaves a complete file, with one key or with the other, and the next start
 // goes on.
 func TestRekeyKilled(t *testing.T) {
-	for name, keys := range map[string][2]bolt.Keyring{
-		"encrypted": {keysOf(0), keysOf(1)}, "rotated": {keysOf(1), keysOf(2, 1)}, "decrypted": {keysOf(2), keysOf(0, 2)},
+	for _, tc := range []struct {
+		name     string
+		from, to bolt.Keyring
+	}{
+		{"encrypted", keysOf(0), keysOf(1)}, {"rotated", keysOf(1), keysOf(2, 1)}, {"decrypted", keysOf(2), keysOf(0, 2)},
 	} {
 		for _, step := range []string{"begun", "copied", "synced", "named"} {
-			t.Run(name+", "+step, func(t *testing.T) {
-				path := sampleFileUnder(t, keys[0])
-				whole := contentOf(t, path, keys[0])
+			t.Run(tc.name+", "+step, func(t *testing.T) {
+				path := sampleFileUnder(t, tc.from)
+				whole := contentOf(t, path, tc.from)
 				crashed := filepath.Join(t.TempDir(), "cache.db")
 				boom := errors.New("boom")
-				opts := bolt.CompactSteps(bolt.ByHand(bolt.Options{Keys: keys[1], HistoryRetention: storetest.HistoryRetention}, 100), func(s string) error {
+				opts := bolt.CompactSteps(bolt.ByHand(bolt.Options{Keys: tc.to, HistoryRetention: storetest.HistoryRetention}, 100), func(s string) error {
 					if s != step {
 						return nil
 					}
@@ -125,10 +128,10 @@ func TestRekeyKilled(t *testing.T) {
 				_, _, err = db.Compact(context.Background())
 				require.ErrorIs(t, err, boom)
 				require.NoError(t, db.Close())
-				require.Equal(t, whole, contentOf(t, path, keys[1]), "an error")
-				require.Equal(t, whole, contentOf(t, crashed, keys[1]), "a kill")
+				require.Equal(t, whole, contentOf(t, path, tc.to), "an error")
+				require.Equal(t, whole, contentOf(t, crashed, tc.to), "a kill")
 
-				db, err = bolt.Open(crashed, bolt.ByHand(bolt.Options{Keys: keys[1], HistoryRetention: storetest.HistoryRetention}, 100))
+				db, err = bolt.Open(crashed, bolt.ByHand(bolt.Options{Keys: tc.to, HistoryRetention: storetest.HistoryRetention}, 100))
 				require.NoError(t, err)
 				require.NoFileExists(t, crashed+".compact")
 				require.Equal(t, step != "named", db.Stats().EncryptionDue)
@@ -136,7 +139,7 @@ func TestRekeyKilled(t *testing.T) {
 				require.NoError(t, err)
 				require.False(t, db.Stats().EncryptionDue)
 				require.NoError(t, db.Close())
-				require.Equal(t, whole, contentOf(t, crashed, bolt.Keyring{Primary: keys[1].Primary}))
+				require.Equal(t, whole, contentOf(t, crashed, bolt.Keyring{Primary: tc.to.Primary}))
 			})
 		}
 	}

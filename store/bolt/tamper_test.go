@@ -318,17 +318,20 @@ func TestTampering_MovedValue_IsRefused(t *testing.T) {
 	was := readFile(t, path)
 	of := func(id string) [2][]byte { _, all := entriesOf(t, path); return all["c/"+id+"/g1/objects"][0] }
 	name, other := of("pods")[0], of("nodes")[1]
-	for what, value := range map[string][]byte{"of another collection": other, "in clear": planted} {
+	for _, tc := range []struct {
+		name  string
+		value []byte
+	}{{"of another collection", other}, {"in clear", planted}} {
 		require.NoError(t, os.WriteFile(path, was, 0o600))
-		edit(t, path, func(tx *bbolt.Tx) error { return bucketAt(tx, objects).Put(name, value) })
+		edit(t, path, func(tx *bbolt.Tx) error { return bucketAt(tx, objects).Put(name, tc.value) })
 		db, err := bolt.Open(path, bolt.Options{ReadOnly: true, Keys: keys})
 		require.NoError(t, err)
 		v, err := db.View("pods")
 		require.NoError(t, err)
 		_, err = v.Get("shop/a")
-		require.ErrorAs(t, err, new(*store.CorruptionError), what)
+		require.ErrorAs(t, err, new(*store.CorruptionError), tc.name)
 		_, err = v.Raw("shop/a", nil)
-		require.ErrorAs(t, err, new(*store.CorruptionError), what)
+		require.ErrorAs(t, err, new(*store.CorruptionError), tc.name)
 		v.Close()
 		require.NoError(t, db.Close())
 	}

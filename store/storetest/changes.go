@@ -119,50 +119,56 @@ var historyRules = []rule{
 		s.check(t)
 	}},
 	{name: "starts again if resourceVersions are no longer comparable", run: func(t *testing.T, h Harness) {
-		other := scopes("a")["label selector"]
-		for name, change := range map[string]func(s *subject, cp *store.Checkpoint){
-			"cluster": func(_ *subject, cp *store.Checkpoint) { cp.Cluster = "two" },
-			"reason":  func(_ *subject, cp *store.Checkpoint) { cp.ListReason = string(store.ReasonRVAhead) },
-			"back":    func(_ *subject, cp *store.Checkpoint) { cp.RV = "5" },
-			"opaque":  func(_ *subject, cp *store.Checkpoint) { cp.RV = "x20" },
-			"scope":   func(s *subject, _ *store.Checkpoint) { s.open(t, other) },
+		other := scoped("a", "label selector")
+		for _, c := range []struct {
+			name   string
+			change func(s *subject, cp *store.Checkpoint)
+		}{
+			{"cluster", func(_ *subject, cp *store.Checkpoint) { cp.Cluster = "two" }},
+			{"reason", func(_ *subject, cp *store.Checkpoint) { cp.ListReason = string(store.ReasonRVAhead) }},
+			{"back", func(_ *subject, cp *store.Checkpoint) { cp.RV = "5" }},
+			{"opaque", func(_ *subject, cp *store.Checkpoint) { cp.RV = "x20" }},
+			{"scope", func(s *subject, _ *store.Checkpoint) { s.open(t, other) }},
 		} {
 			s := newSubject(t, h, Info("a"))
 			s.replace(t, goesOn(10), Put(cm("shop", "a", 1)), Put(cm("shop", "b", 2)))
 			s.apply(t, goesOn(12), deletedAt("shop/a", "11"), Put(cm("shop", "b", 12)))
 			cp := goesOn(20)
-			change(s, &cp)
+			c.change(s, &cp)
 			s.replace(t, cp, Put(cm("shop", "b", 19)))
-			if name == "back" {
+			if c.name == "back" {
 				require.Equal(t, "19", horizon(t, s), "the list has an object of that resourceVersion")
 			} else {
-				require.Equal(t, cp.RV, horizon(t, s), name)
-				require.Empty(t, changesSince(t, s, cp.RV), name)
+				require.Equal(t, cp.RV, horizon(t, s), c.name)
+				require.Empty(t, changesSince(t, s, cp.RV), c.name)
 			}
 			s.check(t)
 			require.NoError(t, h.DB().Drop("a"))
 		}
 	}},
 	{name: "starts after changes that have no order", run: func(t *testing.T, h Harness) {
-		for name, batch := range map[string]store.Batch{
-			"one number twice":            {Checkpoint: goesOn(15), Changes: []store.Change{Put(cm("shop", "a", 14)), Put(cm("shop", "c", 14))}},
-			"not past the checkpoint":     {Checkpoint: goesOn(15), Changes: []store.Change{Put(cm("shop", "a", 12))}},
-			"an opaque number":            {Checkpoint: goesOn(15), Changes: []store.Change{Put(Object("shop", "a", "uid-shop-a", "x", nil, ""))}},
-			"more deletions than numbers": {Checkpoint: goesOn(13), Changes: []store.Change{Delete("shop/a"), Delete("shop/b")}},
-			"a deletion at an unknown RV": {Changes: []store.Change{Delete("shop/a")}},
+		for _, c := range []struct {
+			name  string
+			batch store.Batch
+		}{
+			{"one number twice", store.Batch{Checkpoint: goesOn(15), Changes: []store.Change{Put(cm("shop", "a", 14)), Put(cm("shop", "c", 14))}}},
+			{"not past the checkpoint", store.Batch{Checkpoint: goesOn(15), Changes: []store.Change{Put(cm("shop", "a", 12))}}},
+			{"an opaque number", store.Batch{Checkpoint: goesOn(15), Changes: []store.Change{Put(Object("shop", "a", "uid-shop-a", "x", nil, ""))}}},
+			{"more deletions than numbers", store.Batch{Checkpoint: goesOn(13), Changes: []store.Change{Delete("shop/a"), Delete("shop/b")}}},
+			{"a deletion at an unknown RV", store.Batch{Changes: []store.Change{Delete("shop/a")}}},
 		} {
 			s := newSubject(t, h, Info("a"))
 			s.replace(t, goesOn(10), Put(cm("shop", "a", 1)), Put(cm("shop", "b", 2)))
 			s.apply(t, goesOn(12), Put(cm("shop", "d", 12)))
-			s.apply(t, batch.Checkpoint, batch.Changes...)
-			want := batch.Checkpoint.RV
+			s.apply(t, c.batch.Checkpoint, c.batch.Changes...)
+			want := c.batch.Checkpoint.RV
 			if want == "" {
 				want = "12"
 			}
-			require.Equal(t, want, horizon(t, s), name)
+			require.Equal(t, want, horizon(t, s), c.name)
 			s.check(t)
 			s.apply(t, goesOn(20), deletedAt("shop/d", "20"))
-			require.Equal(t, []string{"20 DELETED shop/d true"}, changesSince(t, s, want), name)
+			require.Equal(t, []string{"20 DELETED shop/d true"}, changesSince(t, s, want), c.name)
 			s.check(t)
 			require.NoError(t, h.DB().Drop("a"))
 		}

@@ -52,7 +52,7 @@ var describeRules = []rule{
 		got, err := old.Description()
 		require.NoError(t, err)
 		require.Equal(t, description("one"), got, "of a view from before")
-		s.open(t, scopes("a")["version"])
+		s.open(t, scoped("a", "version"))
 		s.replace(t, Checkpoint(4), Put(cm("shop", "x", 4)))
 		requireDescribed(t, s, description("two"))
 		require.NoError(t, s.coll.Describe(store.Description{}))

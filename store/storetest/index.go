@@ -209,17 +209,20 @@ func testNamespaceIndex(t *testing.T, h Harness) {
 		{Value: "a.b", Key: "a.b/x"},
 		{Value: "ab", Key: "ab/x"},
 	}, collect(t, v.IndexEntries(store.NamespaceIndex, "", store.IndexEntry{})))
-	for ns, want := range map[string][]string{
-		"":    {"a", "a-c", "zz"},
-		"a":   {"a/x", "a/y"},
-		"a-b": {"a-b/x"},
-		"ab":  {"ab/x"},
-		"a/":  nil,
-		"a/x": nil,
-		"z":   nil,
-		"zz":  nil,
+	for _, tc := range []struct {
+		ns   string
+		want []string
+	}{
+		{"", []string{"a", "a-c", "zz"}},
+		{"a", []string{"a/x", "a/y"}},
+		{"a-b", []string{"a-b/x"}},
+		{"ab", []string{"ab/x"}},
+		{"a/", nil},
+		{"a/x", nil},
+		{"z", nil},
+		{"zz", nil},
 	} {
-		require.Equal(t, want, collect(t, v.IndexKeys(store.NamespaceIndex, ns, "")), "namespace %q", ns)
+		require.Equal(t, tc.want, collect(t, v.IndexKeys(store.NamespaceIndex, tc.ns, "")), "namespace %q", tc.ns)
 	}
 
 	only := newSubject(t, h, Info("namespaced"))

@@ -132,35 +132,38 @@ func TestModelSeesEveryDifference(t *testing.T) {
 	require.NoError(t, model.Diff(view{View: v}))
 
 	other := storetest.Object("shop", "x", "u1", "1", map[string]string{"app": "till"}, "q")
-	for name, spoiled := range map[string]view{
-		"info":               {info: func(i store.Info) store.Info { i.Transform = "x"; return i }},
-		"checkpoint":         {state: func(s store.State) store.State { s.RV = "1"; return s }},
-		"time of checkpoint": {state: func(s store.State) store.State { s.LastEvent = s.LastList; return s }},
-		"synced":             {state: func(s store.State) store.State { s.Synced = false; return s }},
-		"count":              {state: func(s store.State) store.State { s.Count++; return s }},
-		"bytes":              {state: func(s store.State) store.State { s.Bytes--; return s }},
-		"another object":     {get: func(_ *object.Object, err error) (*object.Object, error) { return other, err }},
-		"an error":           {get: func(o *object.Object, _ error) (*object.Object, error) { return o, store.ErrNotFound }},
-		"an object too many": {get: func(*object.Object, error) (*object.Object, error) { return other, nil }},
-		"other bytes":        {raw: func(_ []byte, err error) ([]byte, error) { return other.Raw(), err }},
-		"no bytes":           {raw: func(raw []byte, _ error) ([]byte, error) { return raw, store.ErrNotFound }},
-		"bytes too many":     {raw: func([]byte, error) ([]byte, error) { return other.Raw(), nil }},
-		"header's RV":        {header: func(h store.Header) store.Header { h.RV = ""; return h }},
-		"header's UID":       {header: func(h store.Header) store.Header { h.UID = ""; return h }},
-		"header's bytes":     {header: func(h store.Header) store.Header { h.Bytes++; return h }},
-		"objects too few":    {objects: skipFirst[*object.Object]},
-		"objects too many":   {objects: addOne[*object.Object]},
-		"headers too few":    {headers: skipFirst[store.Header]},
-		"headers too many":   {headers: addOne[store.Header]},
-		"records too few":    {records: skipFirst[store.Record]},
-		"an index too many":  {indexes: func(names []string) []string { return append(names, "z") }},
-		"an index too few":   {indexes: func([]string) []string { return nil }},
-		"keys too few":       {keys: skipFirst[string]},
-		"keys too many":      {keys: addOne[string]},
-		"entries too few":    {entries: skipFirst[store.IndexEntry]},
-		"entries too many":   {entries: addOne[store.IndexEntry]},
+	for _, tc := range []struct {
+		name    string
+		spoiled view
+	}{
+		{"info", view{info: func(i store.Info) store.Info { i.Transform = "x"; return i }}},
+		{"checkpoint", view{state: func(s store.State) store.State { s.RV = "1"; return s }}},
+		{"time of checkpoint", view{state: func(s store.State) store.State { s.LastEvent = s.LastList; return s }}},
+		{"synced", view{state: func(s store.State) store.State { s.Synced = false; return s }}},
+		{"count", view{state: func(s store.State) store.State { s.Count++; return s }}},
+		{"bytes", view{state: func(s store.State) store.State { s.Bytes--; return s }}},
+		{"another object", view{get: func(_ *object.Object, err error) (*object.Object, error) { return other, err }}},
+		{"an error", view{get: func(o *object.Object, _ error) (*object.Object, error) { return o, store.ErrNotFound }}},
+		{"an object too many", view{get: func(*object.Object, error) (*object.Object, error) { return other, nil }}},
+		{"other bytes", view{raw: func(_ []byte, err error) ([]byte, error) { return other.Raw(), err }}},
+		{"no bytes", view{raw: func(raw []byte, _ error) ([]byte, error) { return raw, store.ErrNotFound }}},
+		{"bytes too many", view{raw: func([]byte, error) ([]byte, error) { return other.Raw(), nil }}},
+		{"header's RV", view{header: func(h store.Header) store.Header { h.RV = ""; return h }}},
+		{"header's UID", view{header: func(h store.Header) store.Header { h.UID = ""; return h }}},
+		{"header's bytes", view{header: func(h store.Header) store.Header { h.Bytes++; return h }}},
+		{"objects too few", view{objects: skipFirst[*object.Object]}},
+		{"objects too many", view{objects: addOne[*object.Object]}},
+		{"headers too few", view{headers: skipFirst[store.Header]}},
+		{"headers too many", view{headers: addOne[store.Header]}},
+		{"records too few", view{records: skipFirst[store.Record]}},
+		{"an index too many", view{indexes: func(names []string) []string { return append(names, "z") }}},
+		{"an index too few", view{indexes: func([]string) []string { return nil }}},
+		{"keys too few", view{keys: skipFirst[string]}},
+		{"keys too many", view{keys: addOne[string]}},
+		{"entries too few", view{entries: skipFirst[store.IndexEntry]}},
+		{"entries too many", view{entries: addOne[store.IndexEntry]}},
 	} {
-		spoiled.View = v
-		require.Error(t, model.Diff(spoiled), name)
+		tc.spoiled.View = v
+		require.Error(t, model.Diff(tc.spoiled), tc.name)
 	}
 }

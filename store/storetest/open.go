@@ -8,23 +8,29 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// scopes returns identities under one ID with different scopes.
-func scopes(id string) map[string]store.Info {
-	all := make(map[string]store.Info)
-	for name, change := range map[string]func(*store.Info){
-		"version":        func(i *store.Info) { i.Version = "v2" },
-		"group":          func(i *store.Info) { i.Group = "example.com" },
-		"resource":       func(i *store.Info) { i.Resource = "secrets" },
-		"namespace":      func(i *store.Info) { i.Namespace = "shop" },
-		"label selector": func(i *store.Info) { i.LabelSelector = "app=till" },
-		"field selector": func(i *store.Info) { i.FieldSelector = "spec.nodeName=edge-1" },
-		"transform":      func(i *store.Info) { i.Transform = "drop:metadata.managedFields" },
-	} {
-		info := Info(id)
-		change(&info)
-		all[name] = info
+// scopes are the changes of an Info after which a collection has another scope.
+var scopes = []struct {
+	name   string
+	change func(*store.Info)
+}{
+	{"version", func(i *store.Info) { i.Version = "v2" }},
+	{"group", func(i *store.Info) { i.Group = "example.com" }},
+	{"resource", func(i *store.Info) { i.Resource = "secrets" }},
+	{"namespace", func(i *store.Info) { i.Namespace = "shop" }},
+	{"label selector", func(i *store.Info) { i.LabelSelector = "app=till" }},
+	{"field selector", func(i *store.Info) { i.FieldSelector = "spec.nodeName=edge-1" }},
+	{"transform", func(i *store.Info) { i.Transform = "drop:metadata.managedFields" }},
+}
+
+// scoped returns the identity under an ID with another scope, by its name.
+func scoped(id, scope string) store.Info {
+	info := Info(id)
+	for _, s := range scopes {
+		if s.name == scope {
+			s.change(&info)
+		}
 	}
-	return all
+	return info
 }
 
 var openRules = []rule{
@@ -38,8 +44,9 @@ var openRules = []rule{
 		s.check(t)
 	}},
 	{name: "another scope keeps a synced collection until a commit", run: func(t *testing.T, h Harness) {
-		for name, info := range scopes("a") {
-			t.Run(name, func(t *testing.T) {
+		for _, scope := range scopes {
+			t.Run(scope.name, func(t *testing.T) {
+				info := scoped("a", scope.name)
 				s := newSubject(t, h, Info("a"), store.LabelIndex("app", "app"))
 				s.replace(t, Checkpoint(1), Put(cm("shop", "x", 1, "app", "till")))
 				s.open(t, info, store.LabelIndex("app", "app"))
@@ -64,8 +71,9 @@ var openRules = []rule{
 		}
 	}},
 	{name: "another scope empties a collection that never was synced", run: func(t *testing.T, h Harness) {
-		for name, info := range scopes("a") {
-			t.Run(name, func(t *testing.T) {
+		for _, scope := range scopes {
+			t.Run(scope.name, func(t *testing.T) {
+				info := scoped("a", scope.name)
 				s := newSubject(t, h, Info("a"), store.LabelIndex("app", "app"))
 				s.apply(t, Checkpoint(1), Put(cm("shop", "x", 1, "app", "till")))
 				before, v := s.model.Clone(), s.view(t)
@@ -82,7 +90,7 @@ var openRules = []rule{
 	{name: "going back to the stored scope needs no replacement", run: func(t *testing.T, h Harness) {
 		s := newSubject(t, h, Info("a"))
 		s.replace(t, Checkpoint(1), Put(cm("shop", "x", 1)))
-		s.open(t, scopes("a")["namespace"])
+		s.open(t, scoped("a", "namespace"))
 		s.open(t, Info("a"))
 		s.apply(t, Checkpoint(2), Put(cm("shop", "y", 2)))
 		s.check(t)
@@ -94,7 +102,7 @@ var openRules = []rule{
 	{name: "indexes change under a pending scope", run: func(t *testing.T, h Harness) {
 		s := newSubject(t, h, Info("a"), store.LabelIndex("app", "app"))
 		s.replace(t, Checkpoint(1), Put(cm("shop", "x", 1, "app", "till", "tier", "front")))
-		s.open(t, scopes("a")["transform"], store.LabelIndex("tier", "tier"))
+		s.open(t, scoped("a", "transform"), store.LabelIndex("tier", "tier"))
 		s.check(t)
 		s.replace(t, Checkpoint(2), Put(cm("shop", "y", 2, "tier", "back")))
 		s.check(t)
@@ -106,7 +114,7 @@ var openRules = []rule{
 		for _, id := range []string{"pods@shop", "pods", "deployments.apps"} {
 			newSubject(t, h, Info(id)).replace(t, Checkpoint(1))
 		}
-		_, err = h.DB().Open(scopes("pods")["version"])
+		_, err = h.DB().Open(scoped("pods", "version"))
 		require.NoError(t, err)
 		infos, err = h.DB().Collections()
 		require.NoError(t, err)

@@ -48,7 +48,7 @@ var reopenRules = []rule{
 		s.check(t)
 	}},
 	{name: "a scope change is durable", durable: true, run: func(t *testing.T, h Harness) {
-		other := scopes("a")["label selector"]
+		other := scoped("a", "label selector")
 		s := newSubject(t, h, Info("a"))
 		s.replace(t, Checkpoint(1), Put(cm("shop", "x", 1)))
 		s.open(t, other)

@@ -276,14 +276,17 @@ var closeRules = []rule{
 		_, errView := h.DB().View("a")
 		_, errCollView := s.coll.View()
 		_, errReplace := s.coll.Replace()
-		for what, err := range map[string]error{
-			"Open": errOpen, "Open of a new one": errNew, "Collections": errCollections, "View": errView,
-			"Drop": h.DB().Drop("a"), "Collection.View": errCollView, "Replace": errReplace,
-			"Apply":              s.coll.Apply(store.Batch{Changes: []store.Change{Delete("shop/x")}}),
-			"Replacement.Apply":  r.Apply([]store.Change{Delete("shop/x")}),
-			"Replacement.Commit": r.Commit(Checkpoint(2)),
+		for _, tc := range []struct {
+			name string
+			err  error
+		}{
+			{"Open", errOpen}, {"Open of a new one", errNew}, {"Collections", errCollections}, {"View", errView},
+			{"Drop", h.DB().Drop("a")}, {"Collection.View", errCollView}, {"Replace", errReplace},
+			{"Apply", s.coll.Apply(store.Batch{Changes: []store.Change{Delete("shop/x")}})},
+			{"Replacement.Apply", r.Apply([]store.Change{Delete("shop/x")})},
+			{"Replacement.Commit", r.Commit(Checkpoint(2))},
 		} {
-			require.ErrorIs(t, err, store.ErrClosed, what)
+			require.ErrorIs(t, tc.err, store.ErrClosed, tc.name)
 		}
 		require.NoError(t, r.Abort())
 	}},

@@ -45,11 +45,14 @@ func TestClients(t *testing.T) {
 	if got := review.Status.UserInfo; got.Username != "system:node:edge-1" || got.Groups[0] != "system:nodes" {
 		t.Errorf("the user is %+v", got)
 	}
-	for name, allowed := range map[string]bool{"edge-1": true, "edge-2": false} {
-		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	for _, tc := range []struct {
+		name    string
+		allowed bool
+	}{{"edge-1", true}, {"edge-2", false}} {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: tc.name}}
 		_, err := kubelet.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{})
-		if allowed && err != nil || !allowed && !apierrors.IsForbidden(err) {
-			t.Errorf("create the node %s: %v", name, err)
+		if tc.allowed && err != nil || !tc.allowed && !apierrors.IsForbidden(err) {
+			t.Errorf("create the node %s: %v", tc.name, err)
 		}
 	}
 	_, err = client(-time.Second).CoreV1().Nodes().Get(t.Context(), "edge-1", metav1.GetOptions{})

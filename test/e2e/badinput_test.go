@@ -221,25 +221,28 @@ func TestUnusableDatabase(t *testing.T) {
 	t.Parallel()
 	cp := quietControlPlane(t)
 	cache := newCache(t, cp)
-	for name, garbage := range map[string][]byte{
-		"text":      []byte("this is no database\n"),
-		"zeros":     make([]byte, 100_000),
-		"empty":     {},
-		"noise":     noise(300_000),
-		"one page":  cache[:4096],
-		"cut short": cache[:100_000], // far less than the objects take
+	for _, tc := range []struct {
+		name    string
+		garbage []byte
+	}{
+		{"text", []byte("this is no database\n")},
+		{"zeros", make([]byte, 100_000)},
+		{"empty", []byte{}},
+		{"noise", noise(300_000)},
+		{"one page", cache[:4096]},
+		{"cut short", cache[:100_000]}, // far less than the objects take
 		// The two meta pages, from which all others are found, are left.
-		"noise behind the head": append(cache[:4*4096:4*4096], noise(len(cache)-4*4096)...),
+		{"noise behind the head", append(cache[:4*4096:4*4096], noise(len(cache)-4*4096)...)},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: twoResources})
-			x.putDatabase(garbage)
+			x.putDatabase(tc.garbage)
 			r := x.run("dump", "pods", "--db", x.db, "--socket", x.socket)
 			require.Equal(t, codeCorrupt, r.code, r.stderr)
 			require.Empty(t, r.stdout)
 			requireOneLine(t, r.stderr, "cache.db")
-			requireSameFile(t, garbage, x.db)
+			requireSameFile(t, tc.garbage, x.db)
 
 			a := x.start()
 			a.requireServers(cp, twoIDs...)
@@ -252,7 +255,7 @@ func TestUnusableDatabase(t *testing.T) {
 			aside, err := filepath.Glob(x.db + ".*")
 			require.NoError(t, err)
 			require.Len(t, aside, 1, "the file should have been set aside")
-			requireSameFile(t, garbage, aside[0])
+			requireSameFile(t, tc.garbage, aside[0])
 			require.Contains(t, s.Store.Verdict, aside[0])
 		})
 	}

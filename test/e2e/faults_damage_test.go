@@ -235,11 +235,14 @@ func (x *faultyStore) age(file corrupted) string {
 // needs the page returns an error, which is counted, and all other reads succeed. When the page is
 // readable again, nothing is missing.
 func TestFaultDiskRead(t *testing.T) {
-	for name, sealed := range map[string]bool{"in clear": false, "encrypted": true} {
-		t.Run(name, func(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		sealed bool
+	}{{"in clear", false}, {"encrypted", true}} {
+		t.Run(tc.name, func(t *testing.T) {
 			x := newFaultyStore(t, random(t))
 			x.noisy = true
-			if x.sealed = sealed; sealed {
+			if x.sealed = tc.sealed; tc.sealed {
 				x.rotate()
 			}
 			x.readEach()

@@ -23,12 +23,17 @@ const cutsPerDisk = 25
 // syncs it finds any earlier state, or it reports the file as corrupt and begins with a snapshot,
 // or empty. The encrypted stores get another key, or none, after every few cuts.
 func TestFaultPowerCutStore(t *testing.T) {
-	for name, p := range map[string]powerCuts{
-		"honest": {cuts: times(60, 2500)}, "lying": {cuts: times(60, 2500), lies: 95},
-		"honest, encrypted": {cuts: times(30, 2500), encrypted: true}, "lying, encrypted": {cuts: times(30, 2500), lies: 95, encrypted: true},
+	for _, tc := range []struct {
+		name      string
+		cuts      int
+		lies      int
+		encrypted bool
+	}{
+		{"honest", times(60, 2500), 0, false}, {"lying", times(60, 2500), 95, false},
+		{"honest, encrypted", times(30, 2500), 0, true}, {"lying, encrypted", times(30, 2500), 95, true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			p.t, p.verdicts = t, map[string]int{}
+		t.Run(tc.name, func(t *testing.T) {
+			p := powerCuts{t: t, cuts: tc.cuts, lies: tc.lies, encrypted: tc.encrypted, verdicts: map[string]int{}}
 			random := random(t)
 			for p.made < p.cuts {
 				p.disk(newFaultyStore(t, random), min(cutsPerDisk, p.cuts-p.made))

@@ -71,23 +71,23 @@ func TestRights(t *testing.T) {
 	})
 
 	for _, verb := range []string{"list", "watch"} {
-		for resource, id := range map[string]string{"configmaps": "configmaps", "pods": "pods", "widgets": "widgets.example.com@shop-0001"} {
-			t.Run("no "+verb+" on "+resource, func(t *testing.T) {
-				x := rightsSite(t, cp, "no-"+verb+"-"+resource, resource, verb)
+		for _, tc := range []struct{ resource, id string }{{"configmaps", "configmaps"}, {"pods", "pods"}, {"widgets", "widgets.example.com@shop-0001"}} {
+			t.Run("no "+verb+" on "+tc.resource, func(t *testing.T) {
+				x := rightsSite(t, cp, "no-"+verb+"-"+tc.resource, tc.resource, verb)
 				where := map[string]string{
 					"configmaps": "configmaps in all of the cluster", "pods": "pods in all of the cluster",
 					"widgets": "widgets.example.com in the namespace shop-0001",
 				}
-				x.requireMissing(cp, verb+" on "+where[resource]+": it can't be cached")
+				x.requireMissing(cp, verb+" on "+where[tc.resource]+": it can't be cached")
 				a := x.start()
-				want := `cannot ` + verb + ` resource "` + resource + `"`
+				want := `cannot ` + verb + ` resource "` + tc.resource + `"`
 				a.await(want, func(s *localapi.Status) string {
-					if c := collections(s)[id]; !strings.Contains(c.Problem, want) || c.ProblemKind != "forbidden" {
+					if c := collections(s)[tc.id]; !strings.Contains(c.Problem, want) || c.ProblemKind != "forbidden" {
 						return "the problem is " + c.Problem
 					}
 					return ""
 				})
-				a.awaitCaughtUp(anywhere(slices.DeleteFunc(slices.Clone(rightsIDs), func(other string) bool { return other == id })...))
+				a.awaitCaughtUp(anywhere(slices.DeleteFunc(slices.Clone(rightsIDs), func(other string) bool { return other == tc.id })...))
 				a.stop()
 			})
 		}

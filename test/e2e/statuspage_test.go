@@ -157,16 +157,19 @@ func tunnelTo(t *testing.T, socket string) string {
 func TestStatusPageLayout(t *testing.T) {
 	t.Parallel()
 	b := newBrowser(t)
-	for name, status := range map[string]*localapi.Status{"good": goodStatus(), "bad": badStatus()} {
-		server := httptest.NewServer(statuspage.Handler(statuspage.Options{Source: fixed{status: status}, Node: "edge-store-0042", Done: t.Context().Done()}))
+	for _, tc := range []struct {
+		name   string
+		status *localapi.Status
+	}{{"good", goodStatus()}, {"bad", badStatus()}} {
+		server := httptest.NewServer(statuspage.Handler(statuspage.Options{Source: fixed{status: tc.status}, Node: "edge-store-0042", Done: t.Context().Done()}))
 		t.Cleanup(server.Close)
 		for _, s := range []screen{phone, desktop} {
 			for _, s.dark = range []bool{false, true} {
 				b.open(server.URL+"/", s)
 				b.awaitText("#live", "live", func(s string) bool { return s == "Live." })
-				require.LessOrEqual(t, evaluate[int64](b, `document.documentElement.scrollWidth`), s.width, "%s is wider than %s", name, s.name)
-				require.Empty(t, evaluate[[]string](b, faintTexts), "%s on %s, dark: %t", name, s.name, s.dark)
-				b.picture(fmt.Sprintf("%s-%s-dark=%t", name, s.name, s.dark))
+				require.LessOrEqual(t, evaluate[int64](b, `document.documentElement.scrollWidth`), s.width, "%s is wider than %s", tc.name, s.name)
+				require.Empty(t, evaluate[[]string](b, faintTexts), "%s on %s, dark: %t", tc.name, s.name, s.dark)
+				b.picture(fmt.Sprintf("%s-%s-dark=%t", tc.name, s.name, s.dark))
 			}
 		}
 	}

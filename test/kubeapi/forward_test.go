@@ -150,17 +150,20 @@ func TestForward(t *testing.T) {
 		namespace := newNamespace(t, "fwd-unnamed")
 		create := step{method: "POST", path: configMapsPath, body: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}`}
 		get := step{method: "GET", path: configMapsPath + "/a"}
-		for name, u := range map[string]certified{
-			"of another user":             newCertified(t, "forward-unnamed", "forward-unnamed"),
-			"of the user in other groups": newCertified(t, named.name, "forward-managers"),
+		for _, c := range []struct {
+			name string
+			user certified
+		}{
+			{"of another user", newCertified(t, "forward-unnamed", "forward-unnamed")},
+			{"of the user in other groups", newCertified(t, named.name, "forward-managers")},
 		} {
-			got := u.at(t, cached).send(t, create, namespace)
-			require.Equal(t, "403", got[:3], "%s: %s", name, got)
-			require.Contains(t, got, "with which a request can't be forwarded", name)
-			direct := u.at(t, server)
-			require.Equal(t, "404", direct.send(t, get, namespace)[:3], "%s: it was made", name)
+			got := c.user.at(t, cached).send(t, create, namespace)
+			require.Equal(t, "403", got[:3], "%s: %s", c.name, got)
+			require.Contains(t, got, "with which a request can't be forwarded", c.name)
+			direct := c.user.at(t, server)
+			require.Equal(t, "404", direct.send(t, get, namespace)[:3], "%s: it was made", c.name)
 			dry := step{method: "POST", path: create.path + "?dryRun=All", body: create.body}
-			require.Equal(t, "201", direct.send(t, dry, namespace)[:3], "%s may make it", name)
+			require.Equal(t, "201", direct.send(t, dry, namespace)[:3], "%s may make it", c.name)
 		}
 	})
 	t.Run("a watch after its right was withdrawn", withdrawn)

@@ -30,9 +30,11 @@ func TestServe(t *testing.T) {
 	const args = "get pods,widgets,configmaps,nodes -n ns -l !zone,!round" // other tests make nodes with these labels
 	want := s.kubectl(s.server, args+" -o json")
 	require.Zero(t, want.code, want.stderr)
-	for name, from := range map[string]string{"database": filepath.Join(s.dir, "cache.db"), "snapshot": filepath.Base(file), "support bundle": s.supportBundle(t)} {
-		t.Run(name, func(t *testing.T) {
-			serving, end := s.serve(t, "--from", from, "--config", config)
+	for _, tc := range []struct{ name, from string }{
+		{"database", filepath.Join(s.dir, "cache.db")}, {"snapshot", filepath.Base(file)}, {"support bundle", s.supportBundle(t)},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			serving, end := s.serve(t, "--from", tc.from, "--config", config)
 			kubeconfig := serving(`kubectl --kubeconfig (\S+) get all -A\n`)
 			require.Equal(t, want, s.kubectl(kubeconfig, args+" -o json"))
 			require.Equal(t, s.kubectl(s.server, args).settled(), s.kubectl(kubeconfig, args).settled())
@@ -45,9 +47,9 @@ func TestServe(t *testing.T) {
 			watch.wait()
 			require.NoDirExists(t, filepath.Dir(kubeconfig))
 		})
-		t.Run(name+" on a socket", func(t *testing.T) {
+		t.Run(tc.name+" on a socket", func(t *testing.T) {
 			socket := filepath.Join(s.dir, "served.sock")
-			serving, end := s.serve(t, "--from", from, "--config", config, "--socket", socket)
+			serving, end := s.serve(t, "--from", tc.from, "--config", config, "--socket", socket)
 			printed := strings.Fields(serving(`snapcache (get all -A --socket \S+)\n`))
 			all := s.startProgram(t.Context(), "", binary, printed...).wait()
 			require.Zero(t, all.code, all.stderr)

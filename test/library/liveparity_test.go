@@ -142,15 +142,18 @@ func newBeside(t *testing.T, ns string) *beside {
 	protobuf, err := informer.NewProtobufCodec(&corev1.ConfigMap{}, scheme.Scheme)
 	require.NoError(t, err)
 	b.clientGo = newWatched(cache.NewSharedIndexInformer(lw(), &corev1.ConfigMap{}, 0, indexers))
-	for name, opts := range map[string][]informer.Option{
-		"in memory": nil, "on disk": {}, "on disk, as protobuf": {informer.WithCodec(protobuf)},
+	for _, tc := range []struct {
+		name string
+		opts []informer.Option
+	}{
+		{"in memory", nil}, {"on disk", []informer.Option{}}, {"on disk, as protobuf", []informer.Option{informer.WithCodec(protobuf)}},
 	} {
-		if opts != nil {
+		if tc.opts != nil {
 			db := openStore(t, t.TempDir())
 			t.Cleanup(func() { require.NoError(t, db.Close()) })
-			opts = append(opts, informer.WithStore(db, "configmaps"))
+			tc.opts = append(tc.opts, informer.WithStore(db, "configmaps"))
 		}
-		b.ours[name] = newWatched(informer.NewSharedIndexInformer(lw(), &corev1.ConfigMap{}, 0, indexers, append(opts, informer.WithScheme(scheme.Scheme))...))
+		b.ours[tc.name] = newWatched(informer.NewSharedIndexInformer(lw(), &corev1.ConfigMap{}, 0, indexers, append(tc.opts, informer.WithScheme(scheme.Scheme))...))
 	}
 	return b
 }

@@ -45,20 +45,23 @@ var installed = map[string]string{
 // for root only.
 func TestPackages(t *testing.T) {
 	needs(t, false, "dpkg-deb", "rpm")
-	for kind, list := range map[string][]string{
-		"deb": {"dpkg-deb", "-c", one(t, dist(t, newVersion), "*.deb")},
-		"rpm": {"rpm", "-qlvp", one(t, dist(t, newVersion), "*.rpm")},
+	for _, tc := range []struct {
+		kind string
+		list []string
+	}{
+		{"deb", []string{"dpkg-deb", "-c", one(t, dist(t, newVersion), "*.deb")}},
+		{"rpm", []string{"rpm", "-qlvp", one(t, dist(t, newVersion), "*.rpm")}},
 	} {
 		found := map[string]string{}
-		for line := range strings.Lines(output(t, list...)) {
+		for line := range strings.Lines(output(t, tc.list...)) {
 			fields := strings.Fields(line)
 			mode, path := fields[0], strings.TrimSuffix(strings.TrimPrefix(fields[len(fields)-1], "."), "/")
 			found[path] = mode
-			require.NotContains(t, mode[5:], "w", "%s: %s", kind, line)
-			require.Contains(t, []string{"root/root", "0/0", "root"}, fields[map[string]int{"deb": 1, "rpm": 2}[kind]], "%s: %s", kind, line)
+			require.NotContains(t, mode[5:], "w", "%s: %s", tc.kind, line)
+			require.Contains(t, []string{"root/root", "0/0", "root"}, fields[map[string]int{"deb": 1, "rpm": 2}[tc.kind]], "%s: %s", tc.kind, line)
 		}
 		for path, mode := range installed {
-			require.Equal(t, mode, found[path], "%s: %s", kind, path)
+			require.Equal(t, mode, found[path], "%s: %s", tc.kind, path)
 		}
 	}
 	require.Contains(t, output(t, "rpm", "-qp", "--configfiles", one(t, dist(t, newVersion), "*.rpm")), "/etc/snapcache/agent.yaml")

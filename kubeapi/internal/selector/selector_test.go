@@ -29,11 +29,14 @@ func TestNameAndNamespace(t *testing.T) {
 		t.Run(test.fields, func(t *testing.T) {
 			s := parse(t, "", test.fields)
 			require.Equal(t, test.empty, s.Empty())
-			for want, get := range map[*string]func() (string, bool){&test.name: s.Name, &test.namespace: s.Namespace} {
-				got, ok := get()
-				require.Equal(t, *want != "none", ok)
+			for _, part := range []struct {
+				want string
+				get  func() (string, bool)
+			}{{test.name, s.Name}, {test.namespace, s.Namespace}} {
+				got, ok := part.get()
+				require.Equal(t, part.want != "none", ok)
 				if ok {
-					require.Equal(t, *want, got)
+					require.Equal(t, part.want, got)
 				}
 			}
 		})
