@@ -299,8 +299,8 @@ func TestTokensOnline(t *testing.T) {
 	require.Equal(t, "system:serviceaccount:shop:till", user(good))
 }
 
-// TestTokenOfDeletedObject: once the cache has heard that what a token is bound to was deleted, the
-// server is asked again, and its answer counts. What the cache has not yet heard of makes no questions.
+// TestTokenOfDeletedObject: once the cache has the deletion of what a token is bound to, the server
+// is asked again, and its answer counts. What is not yet in the cache makes no questions.
 func TestTokenOfDeletedObject(t *testing.T) {
 	cluster := newAuthority(t)
 	w := newWorld()

@@ -172,15 +172,15 @@ func TestFollowChangesUntilStop(t *testing.T) {
 	n := newNode(t, podsOnly)
 	n.seed(t)
 	client, stop := n.run(t, io.Discard)
-	told := make(chan localapi.Change)
+	received := make(chan localapi.Change)
 	ended := make(chan error, 1)
 	go func() {
 		ended <- client.Changes(context.Background(), "pods", localapi.ChangeQuery{Since: "7", Follow: true}, func(c localapi.Change) error {
-			told <- c
+			received <- c
 			return nil
 		})
 	}()
-	require.Equal(t, localapi.Change{Type: localapi.Bookmark, ResourceVersion: "7"}, <-told)
+	require.Equal(t, localapi.Change{Type: localapi.Bookmark, ResourceVersion: "7"}, <-received)
 	began := time.Now()
 	require.NoError(t, stop())
 	require.ErrorIs(t, <-ended, localapi.ErrNoAgent)

@@ -15,7 +15,7 @@ import (
 func TestOpenError(t *testing.T) {
 	for _, x := range []struct {
 		err   error
-		says  string
+		text  string
 		usage bool
 	}{
 		{store.ErrLocked, "stop the other snapcache", false},
@@ -24,7 +24,7 @@ func TestOpenError(t *testing.T) {
 	} {
 		err := openError(fmt.Errorf("/x/cache.db: %w", x.err))
 		require.ErrorIs(t, err, x.err)
-		require.ErrorContains(t, err, x.says)
+		require.ErrorContains(t, err, x.text)
 		require.Equal(t, x.usage, errors.As(err, new(*UsageError)))
 	}
 	other := errors.New("disk full")

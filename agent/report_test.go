@@ -29,7 +29,7 @@ func TestNotify(t *testing.T) {
 	require.NoError(t, err)
 	defer conn.Close()
 	t.Setenv("NOTIFY_SOCKET", socket)
-	said := func(what string) string {
+	sent := func(what string) string {
 		t.Helper()
 		require.NoError(t, conn.SetReadDeadline(time.Now().Add(20*time.Second)))
 		b := make([]byte, 4096)
@@ -42,10 +42,10 @@ func TestNotify(t *testing.T) {
 		}
 	}
 	_, stop := n.run(t, io.Discard)
-	said("READY=1")
-	require.Contains(t, said("STATUS="), "data is 1h0m old: 2 objects in 1 collection, 0 of 2 caught up, 1 never synced")
+	sent("READY=1")
+	require.Contains(t, sent("STATUS="), "data is 1h0m old: 2 objects in 1 collection, 0 of 2 caught up, 1 never synced")
 	require.NoError(t, stop())
-	said("STOPPING=1")
+	sent("STOPPING=1")
 }
 
 // TestProgress checks that the progress of a long list has the number of objects, the rate and the

@@ -318,16 +318,16 @@ func TestNilExample(t *testing.T) {
 		} {
 			t.Run(c.name+"/"+by.name, func(t *testing.T) {
 				inf := by.make(informer.WithScheme(core()))
-				told := make(chan error, 1)
+				reported := make(chan error, 1)
 				require.NoError(t, inf.SetWatchErrorHandler(func(r *cache.Reflector, err error) {
 					cache.DefaultWatchErrorHandler(t.Context(), r, err)
-					told <- err
+					reported <- err
 				}))
 				require.NoError(t, inf.SetTransform(func(o any) (any, error) { return o, nil }))
 				require.NoError(t, inf.AddIndexers(cache.Indexers{"letters": byLetters}))
 				_, reg := subscribe(t, inf)
 				r := run(t, inf)
-				require.ErrorContains(t, <-told, c.want)
+				require.ErrorContains(t, <-reported, c.want)
 				require.False(t, inf.HasSynced())
 				require.False(t, reg.HasSynced())
 				require.Empty(t, inf.LastSyncResourceVersion())
@@ -383,22 +383,22 @@ func TestTransformToAnotherType(t *testing.T) {
 				start := func(transform cache.TransformFunc) (*running, *pods, func() []string) {
 					inf := newInformer(s, withStore(reopen(), "pods"), informer.WithScope(store.Scope{Transform: "t"}))
 					require.NoError(t, inf.SetTransform(transform))
-					told := &recorder{}
-					require.NoError(t, inf.SetWatchErrorHandler(func(_ *cache.Reflector, err error) { told.add("%v", err) }))
+					reported := &recorder{}
+					require.NoError(t, inf.SetWatchErrorHandler(func(_ *cache.Reflector, err error) { reported.add("%v", err) }))
 					h, _ := subscribe(t, inf)
-					return run(t, inf), h, told.take
+					return run(t, inf), h, reported.take
 				}
-				r, h, told := start(c.transform)
+				r, h, reported := start(c.transform)
 				time.Sleep(time.Second)
 				synctest.Wait()
 				require.False(t, r.HasSynced())
 				require.Empty(t, h.take())
-				require.Contains(t, told()[0], c.want)
+				require.Contains(t, reported()[0], c.want)
 				r.stop()
 
 				// In a watch, from the second object on.
 				bad := true
-				r, h, told = start(func(o any) (any, error) {
+				r, h, reported = start(func(o any) (any, error) {
 					if bad && o.(*corev1.Pod).Name == "b" {
 						return c.transform(o)
 					}
@@ -411,7 +411,7 @@ func TestTransformToAnotherType(t *testing.T) {
 				time.Sleep(time.Minute)
 				synctest.Wait()
 				require.Empty(t, h.take())
-				require.Contains(t, told()[0], c.want)
+				require.Contains(t, reported()[0], c.want)
 				require.Equal(t, "1", r.LastSyncResourceVersion(), "the checkpoint is past the refused event")
 				r.stop()
 				bad = false

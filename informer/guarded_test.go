@@ -97,11 +97,11 @@ func TestTransformPanics(t *testing.T) {
 			return o, nil
 		}))
 		var mu sync.Mutex
-		var told []string
+		var reported []string
 		require.NoError(t, inf.SetWatchErrorHandler(func(_ *cache.Reflector, err error) {
 			mu.Lock()
 			defer mu.Unlock()
-			told = append(told, err.Error())
+			reported = append(reported, err.Error())
 		}))
 		h, _ := subscribe(t, inf)
 		r := run(t, inf)
@@ -116,8 +116,8 @@ func TestTransformPanics(t *testing.T) {
 		require.Equal(t, "4", inf.LastSyncResourceVersion())
 		require.EqualValues(t, 2, scrape(t, m, "skipped_total", ""))
 		mu.Lock()
-		require.Len(t, told, 2)
-		require.Contains(t, told[1], "of the transform")
+		require.Len(t, reported, 2)
+		require.Contains(t, reported[1], "of the transform")
 		mu.Unlock()
 		require.Equal(t, 1, s.counts(), "no list because of a panic")
 		r.stop()

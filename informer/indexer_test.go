@@ -252,22 +252,22 @@ func TestNamespaceIndexReplaced(t *testing.T) {
 
 // An index function that fails leaves the object out of the index only, and the error is reported.
 func TestIndexFuncFails(t *testing.T) {
-	var told []error
+	var reported []error
 	x := informer.NewIndexer(&corev1.Pod{}, cache.Indexers{"node": func(obj any) ([]string, error) {
 		if obj.(*corev1.Pod).Name == "a" {
 			return nil, errors.New("not today")
 		}
 		return byNode(obj)
-	}}, informer.WithReadErrorHandler(func(err error) { told = append(told, err) }))
+	}}, informer.WithReadErrorHandler(func(err error) { reported = append(reported, err) }))
 	require.NoError(t, x.Add(pod("x", "a", "n1", 1)))
 	require.NoError(t, x.Add(pod("x", "b", "n1", 1)))
 	keys, err := x.IndexKeys("node", "n1")
 	require.NoError(t, err)
 	require.Equal(t, []string{"x/b"}, keys)
 	require.Len(t, x.List(), 2)
-	require.NotEmpty(t, told)
-	require.ErrorContains(t, told[0], "index node: x/a is not in it: not today")
-	require.EqualValues(t, len(told), x.ReadErrors())
+	require.NotEmpty(t, reported)
+	require.ErrorContains(t, reported[0], "index node: x/a is not in it: not today")
+	require.EqualValues(t, len(reported), x.ReadErrors())
 	_, err = x.Index("node", pod("x", "a", "n1", 1))
 	require.ErrorContains(t, err, "not today")
 }
@@ -379,11 +379,11 @@ func TestListUnfinished(t *testing.T) {
 
 func TestReadErrors(t *testing.T) {
 	db := memory.New()
-	var told int
+	var reported int
 	x := informer.NewIndexer(&corev1.Pod{}, cache.Indexers{"node": byNode}, informer.WithStore(db, "pods"),
 		informer.WithReadErrorHandler(func(err error) {
 			require.ErrorIs(t, err, store.ErrClosed)
-			told++
+			reported++
 		}))
 	require.NoError(t, x.Add(pod("x", "a", "n1", 1)))
 	require.NoError(t, db.Close())
@@ -396,7 +396,7 @@ func TestReadErrors(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrClosed)
 	_, err = x.IndexKeys("node", "n1")
 	require.ErrorIs(t, err, store.ErrClosed)
-	require.Equal(t, 6, told)
+	require.Equal(t, 6, reported)
 	require.EqualValues(t, 6, x.ReadErrors())
 	require.ErrorIs(t, x.Add(pod("x", "b", "n1", 1)), store.ErrClosed)
 	require.ErrorIs(t, x.Replace(nil, "2"), store.ErrClosed)

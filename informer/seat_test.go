@@ -114,9 +114,9 @@ func (r writing) Commit(cp store.Checkpoint) error {
 
 // reported returns the recorder of the errors that an informer's watch error handler gets.
 func reported(t testing.TB, inf cache.SharedInformer) *recorder {
-	told := &recorder{}
-	require.NoError(t, inf.SetWatchErrorHandler(func(_ *cache.Reflector, err error) { told.add("%v", err) }))
-	return told
+	errs := &recorder{}
+	require.NoError(t, inf.SetWatchErrorHandler(func(_ *cache.Reflector, err error) { errs.add("%v", err) }))
+	return errs
 }
 
 // Of two informers of one collection the second waits, and all its reads report that. It takes
@@ -146,14 +146,14 @@ func TestSecondInformerWaits(t *testing.T) {
 				second := informer.NewSharedIndexInformer(s, &corev1.Pod{}, 0, cache.Indexers{"letters": byLetters},
 					withStore(db, "pods"), informer.WithScheme(core()), informer.WithScope(c.scope), informer.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 				h2, _ := subscribe(t, second)
-				told := reported(t, second)
+				errs := reported(t, second)
 				r2 := run(t, second)
 				s.put("b")
 				synctest.Wait()
 				require.Equal(t, []string{"add b@2 false"}, h1.take())
 				require.Empty(t, h2.take())
 				require.False(t, second.HasSynced())
-				warned := told.take()
+				warned := errs.take()
 				require.Len(t, warned, 1)
 				for _, want := range c.want {
 					require.Contains(t, warned[0], want)
@@ -467,10 +467,10 @@ func TestOwnersAreReleased(t *testing.T) {
 // A store that can't be compared with another is refused.
 func TestStoreNotComparable(t *testing.T) {
 	inf := newInformer(newServer(), informer.WithStore(byValue{memory.New(), nil}, "pods"))
-	told := make(chan error, 1)
-	require.NoError(t, inf.SetWatchErrorHandler(func(_ *cache.Reflector, err error) { told <- err }))
+	errs := make(chan error, 1)
+	require.NoError(t, inf.SetWatchErrorHandler(func(_ *cache.Reflector, err error) { errs <- err }))
 	r := run(t, inf)
-	require.ErrorContains(t, <-told, "informer_test.byValue can't be compared with another")
+	require.ErrorContains(t, <-errs, "informer_test.byValue can't be told from another")
 	require.False(t, r.HasSynced())
 	r.stop()
 }

@@ -152,18 +152,18 @@ func TestNeverSyncedStore(t *testing.T) {
 		s.set(func(s *server) { s.listErr = errors.New("down") })
 		inf := newInformer(s)
 		h, reg := subscribe(t, inf)
-		var told []string
+		var reported []string
 		require.NoError(t, inf.SetWatchErrorHandler(func(r *cache.Reflector, err error) {
 			cache.DefaultWatchErrorHandler(t.Context(), r, apierrors.NewResourceExpired("which is not worth a line"))
-			told = append(told, err.Error())
+			reported = append(reported, err.Error())
 		}))
 		r := run(t, inf)
 		time.Sleep(time.Second)
 		synctest.Wait()
 		require.False(t, inf.HasSynced())
 		require.False(t, reg.HasSynced())
-		require.NotEmpty(t, told)
-		require.Contains(t, told[0], "down")
+		require.NotEmpty(t, reported)
+		require.Contains(t, reported[0], "down")
 		require.Error(t, inf.SetWatchErrorHandler(nil), "too late")
 		require.Error(t, inf.SetTransform(nil), "too late")
 		s.set(func(s *server) { s.listErr = nil })

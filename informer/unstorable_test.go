@@ -50,11 +50,11 @@ func TestUnstorableObjects(t *testing.T) {
 				s.put("b")
 				inf := newInformer(s, informer.WithStore(db, "pods"), informer.WithMetrics(m), informer.WithCodec(picky{informer.NewCodec(&corev1.Pod{}, core())}))
 				var mu sync.Mutex
-				var told []string
+				var reported []string
 				require.NoError(t, inf.SetWatchErrorHandler(func(_ *cache.Reflector, err error) {
 					mu.Lock()
 					defer mu.Unlock()
-					told = append(told, err.Error())
+					reported = append(reported, err.Error())
 				}))
 				h, _ := subscribe(t, inf)
 				r := run(t, inf)
@@ -74,7 +74,7 @@ func TestUnstorableObjects(t *testing.T) {
 				require.Equal(t, "4", inf.LastSyncResourceVersion())
 				require.EqualValues(t, 1, scrape(t, m, "skipped_total", ""))
 				mu.Lock()
-				require.Len(t, told, 1)
+				require.Len(t, reported, 1)
 				mu.Unlock()
 
 				// And in a list.
@@ -138,15 +138,15 @@ func TestIndexValueTooLong(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "db")
 	for _, open := range []func() store.DB{func() store.DB { return boltDB(t, path) }, func() store.DB { return boltDB(t, path) }} {
 		db := open()
-		told := make(chan error, 100) // also from the goroutine that builds the index
+		reported := make(chan error, 100) // also from the goroutine that builds the index
 		long := strings.Repeat("v", store.MaxIndexValueBytes+1)
 		x := informer.NewIndexer(&corev1.Pod{}, cache.Indexers{"node": func(obj any) ([]string, error) {
 			return []string{obj.(*corev1.Pod).Spec.NodeName, obj.(*corev1.Pod).Name}, nil
-		}}, informer.WithStore(db, "pods"), informer.WithReadErrorHandler(func(err error) { told <- err }))
+		}}, informer.WithStore(db, "pods"), informer.WithReadErrorHandler(func(err error) { reported <- err }))
 		require.NoError(t, x.Add(pod("x", "a", long, 1)))
 		require.NoError(t, x.Add(pod("x", "b", "n1", 2)))
 		require.NoError(t, db.Flush())
-		require.ErrorContains(t, <-told, "too long")
+		require.ErrorContains(t, <-reported, "too long")
 		require.Len(t, x.List(), 2)
 		require.Equal(t, []string{"a", "b", "n1"}, x.ListIndexFuncValues("node"))
 		require.NoError(t, db.Close()) // folds

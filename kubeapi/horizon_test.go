@@ -11,7 +11,7 @@ import (
 )
 
 // A client that was away for a day, while 30 % of the objects changed, continues from the history, and an
-// agent is told so before. When it was away for longer, it is told to list.
+// agent that asks first gets the reason HistorySince. When it was away for longer, it has to list.
 func TestWatchAfterADay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := started(t, t.TempDir())

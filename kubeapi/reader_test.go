@@ -21,7 +21,7 @@ type entry struct {
 	before int // the head before it
 }
 
-// history is what a collection's events are told, and what became of it.
+// history is what a collection's events get, and what became of it.
 type history struct {
 	*Events
 	clock   *clocktesting.FakePassiveClock

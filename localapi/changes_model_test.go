@@ -138,8 +138,8 @@ func (m *mirror) begin(w *world) {
 	}
 }
 
-// hear applies one change. strict means that no change may be delivered twice.
-func (m *mirror) hear(c Change, strict bool) error {
+// apply applies one change. strict means that no change may be delivered twice.
+func (m *mirror) apply(c Change, strict bool) error {
 	if c.Type == Bookmark {
 		m.position = c.ResourceVersion
 		return nil
@@ -176,7 +176,7 @@ func TestChangesModel(t *testing.T) {
 		beginFollowing()
 		ask := func() {
 			err := src.Changes(context.Background(), "configmaps", ChangeQuery{Since: asks.position, Objects: true},
-				func(c Change) error { return asks.hear(c, false) })
+				func(c Change) error { return asks.apply(c, false) })
 			if errors.Is(err, ErrTooOld) {
 				asks.begin(w)
 			} else {
@@ -184,7 +184,7 @@ func TestChangesModel(t *testing.T) {
 			}
 		}
 		look := func() {
-			err := follow.next(context.Background(), func(c Change) error { return follows.hear(c, true) })
+			err := follow.next(context.Background(), func(c Change) error { return follows.apply(c, true) })
 			if errors.Is(err, ErrTooOld) {
 				beginFollowing()
 			} else {

@@ -85,7 +85,7 @@ func line(c Change) string {
 	return fmt.Sprintf("%s %s %s", c.ResourceVersion, c.Type, object.Key(c.Namespace, c.Name))
 }
 
-func told(src Source, q ChangeQuery) (lines []string, err error) {
+func changeLines(src Source, q ChangeQuery) (lines []string, err error) {
 	err = src.Changes(context.Background(), "configmaps", q, func(c Change) error {
 		lines = append(lines, line(c))
 		return nil
@@ -126,7 +126,7 @@ func TestChanges(t *testing.T) {
 				{ChangeQuery{SinceTime: at(15).Add(time.Second), Namespace: "a"}, []string{"18 ADDED a/y", "BOOKMARK 18"}},
 				{ChangeQuery{SinceTime: at(19)}, []string{"BOOKMARK 18"}},
 			} {
-				got, err := told(way.src, tc.q)
+				got, err := changeLines(way.src, tc.q)
 				require.NoError(t, err, "%+v", tc.q)
 				require.Equal(t, tc.want, got, "%+v", tc.q)
 			}
@@ -182,7 +182,7 @@ func testChangeErrors(t *testing.T, src Source) {
 		{ChangeQuery{Since: "10", SinceTime: at(10)}, ErrBadQuery, ""},
 		{ChangeQuery{Since: "10", Follow: true}, ErrNoFollow, "collection configmaps: following needs the running agent"},
 	} {
-		lines, err := told(src, tc.q)
+		lines, err := changeLines(src, tc.q)
 		require.ErrorIs(t, err, tc.want, "%+v", tc.q)
 		require.Empty(t, lines)
 		if tc.text != "" {
@@ -207,7 +207,7 @@ func TestChangesInNoNamespace(t *testing.T) {
 	require.NoError(t, err)
 	replace(t, c, goesOn(10), put("", "edge-1", "u1", 4))
 	apply(t, c, goesOn(12), put("", "edge-2", "u2", 12))
-	got, err := told(FromDB(db, Options{}), ChangeQuery{Since: "10", Namespace: "a"})
+	got, err := changeLines(FromDB(db, Options{}), ChangeQuery{Since: "10", Namespace: "a"})
 	require.NoError(t, err)
 	require.Equal(t, []string{"12 ADDED edge-2", "BOOKMARK 12"}, got)
 }
@@ -219,11 +219,11 @@ func TestChangesPastTheCheckpoint(t *testing.T) {
 	for _, s := range stores(t) {
 		src := FromDB(s.DB, options(t, s.name))
 		apply(t, s.Collection, goesOn(20), put("a", "x", "u1", 22), put("b", "new", "u9", 23))
-		got, err := told(src, ChangeQuery{Since: "18"})
+		got, err := changeLines(src, ChangeQuery{Since: "18"})
 		require.NoError(t, err)
 		require.Equal(t, []string{"22 MODIFIED a/x", "BOOKMARK 20"}, got)
 		apply(t, s.Collection, goesOn(23))
-		got, err = told(src, ChangeQuery{Since: "20"})
+		got, err = changeLines(src, ChangeQuery{Since: "20"})
 		require.NoError(t, err)
 		require.Equal(t, []string{"22 MODIFIED a/x", "23 ADDED b/new", "BOOKMARK 23"}, got)
 	}
@@ -237,11 +237,11 @@ func TestChangesInAGap(t *testing.T) {
 			Changes: []store.Change{put("a", "x", "u1", 30)}, Checkpoint: goesOn(30), Gap: &store.Gap{First: "20"},
 		}), s.name)
 		src := FromDB(s.DB, options(t, s.name))
-		_, err := told(src, ChangeQuery{Since: "25"})
+		_, err := changeLines(src, ChangeQuery{Since: "25"})
 		require.ErrorIs(t, err, ErrTooOld, s.name)
 		require.ErrorContains(t, err, "resourceVersion 25", s.name)
 		for _, since := range []string{"18", "19"} {
-			got, err := told(src, ChangeQuery{Since: since})
+			got, err := changeLines(src, ChangeQuery{Since: since})
 			require.NoError(t, err, s.name)
 			require.Equal(t, []string{"30 MODIFIED a/x", "BOOKMARK 30"}, got, s.name)
 		}
@@ -259,10 +259,10 @@ func TestChangesCorrupt(t *testing.T) {
 	defer db.Close()
 	src := FromDB(db, options(t, "bolt"))
 	for _, tc := range []namedSource{{"bolt", src}, {"socket", serve(t, src)}} {
-		got, err := told(tc.src, ChangeQuery{Since: "10"})
+		got, err := changeLines(tc.src, ChangeQuery{Since: "10"})
 		requireDamage(t, err, "a/x")
 		require.Equal(t, []string{"14 DELETED a/y", "18 ADDED a/y"}, got, tc.name)
-		got, err = told(tc.src, ChangeQuery{Since: "10", Namespace: "b"})
+		got, err = changeLines(tc.src, ChangeQuery{Since: "10", Namespace: "b"})
 		require.NoError(t, err, "entries outside the query don't matter")
 		require.Equal(t, []string{"BOOKMARK 18"}, got, tc.name)
 	}
@@ -286,7 +286,7 @@ func TestHistoryCorrupt(t *testing.T) {
 	src := FromDB(db, options(t, "bolt"))
 	for _, tc := range []namedSource{{"bolt", src}, {"socket", serve(t, src)}} {
 		for _, q := range []ChangeQuery{{Since: "10"}, {SinceTime: at(15)}} {
-			got, err := told(tc.src, q)
+			got, err := changeLines(tc.src, q)
 			require.ErrorAs(t, err, new(*store.CorruptionError), tc.name)
 			require.Empty(t, got, tc.name)
 		}

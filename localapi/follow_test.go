@@ -77,7 +77,7 @@ func following(t *testing.T, test func(t *testing.T, f *follower)) {
 						}
 					})
 				}()
-				f.hears("17 DELETED b/n", "18 ADDED a/y", "BOOKMARK 18")
+				f.expect("17 DELETED b/n", "18 ADDED a/y", "BOOKMARK 18")
 				test(t, f)
 				cancel()
 				select {
@@ -90,8 +90,8 @@ func following(t *testing.T, test func(t *testing.T, f *follower)) {
 	}
 }
 
-// hears waits for these changes.
-func (f *follower) hears(want ...string) {
+// expect waits for these changes.
+func (f *follower) expect(want ...string) {
 	f.t.Helper()
 	for _, w := range want {
 		select {
@@ -129,15 +129,15 @@ func (f *follower) apply(cp store.Checkpoint, changes ...store.Change) {
 func TestFollow(t *testing.T) {
 	following(t, func(t *testing.T, f *follower) {
 		f.apply(goesOn(20), put("a", "x", "u1", 19), put("b", "m", "u6", 20))
-		f.hears("19 MODIFIED a/x", "20 ADDED b/m", "BOOKMARK 20")
+		f.expect("19 MODIFIED a/x", "20 ADDED b/m", "BOOKMARK 20")
 		f.bell.ring() // without a change
 		f.apply(goesOn(21))
-		f.hears("BOOKMARK 21")
+		f.expect("BOOKMARK 21")
 		f.apply(goesOn(23), del("b/m", 23))
-		f.hears("23 DELETED b/m", "BOOKMARK 23")
+		f.expect("23 DELETED b/m", "BOOKMARK 23")
 		replace(t, f.c, goesOn(30), storetest.Delete("b/z"), put("b", "k", "u7", 28))
 		f.bell.ring()
-		f.hears("24 DELETED b/z", "28 ADDED b/k", "BOOKMARK 30") // a deletion of a list has the lowest free resourceVersion
+		f.expect("24 DELETED b/z", "28 ADDED b/k", "BOOKMARK 30") // a deletion of a list has the lowest free resourceVersion
 	})
 }
 
@@ -146,13 +146,13 @@ func TestFollow(t *testing.T) {
 func TestFollowPastTheCheckpoint(t *testing.T) {
 	following(t, func(_ *testing.T, f *follower) {
 		f.apply(goesOn(20), put("a", "x", "u1", 22), put("b", "m", "u6", 24))
-		f.hears("22 MODIFIED a/x", "BOOKMARK 20")
+		f.expect("22 MODIFIED a/x", "BOOKMARK 20")
 		f.apply(goesOn(21), del("b/z", 25))
-		f.hears("25 DELETED b/z", "BOOKMARK 21")
+		f.expect("25 DELETED b/z", "BOOKMARK 21")
 		f.apply(goesOn(23), put("b", "k", "u7", 23))
-		f.hears("23 ADDED b/k", "BOOKMARK 23")
+		f.expect("23 ADDED b/k", "BOOKMARK 23")
 		f.apply(goesOn(26), del("b/m", 26))
-		f.hears("BOOKMARK 26")
+		f.expect("BOOKMARK 26")
 	})
 }
 

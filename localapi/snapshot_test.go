@@ -37,11 +37,11 @@ func TestCreateSnapshot(t *testing.T) {
 		progress("copy", 1, 2)
 		return want, nil
 	})
-	var told []any
-	got, err := client.CreateSnapshot(t.Context(), func(step string, done, total int64) { told = append(told, step, done, total) })
+	var received []any
+	got, err := client.CreateSnapshot(t.Context(), func(step string, done, total int64) { received = append(received, step, done, total) })
 	require.NoError(t, err)
 	require.Equal(t, want, got)
-	require.Equal(t, []any{"copy", int64(1), int64(2)}, told)
+	require.Equal(t, []any{"copy", int64(1), int64(2)}, received)
 	got, err = client.CreateSnapshot(t.Context(), nil)
 	require.NoError(t, err)
 	require.Equal(t, want, got)

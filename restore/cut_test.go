@@ -123,13 +123,13 @@ func TestOpenAfterPowerCut(t *testing.T) {
 			path := filled(t)
 			cut(t, path, tc.change)
 			require.Equal(t, bolt.PowerLoss, bolt.LastShutdown(path))
-			told := map[string]int64{}
-			db, verdict, err := restore.Open(t.Context(), path, bolt.Options{}, restore.Sources{}, now, func(id string, n int64) { told[id] = n })
+			counted := map[string]int64{}
+			db, verdict, err := restore.Open(t.Context(), path, bolt.Options{}, restore.Sources{}, now, func(id string, n int64) { counted[id] = n })
 			require.NoError(t, err)
 			defer db.Close()
 			require.Equal(t, tc.outcome, verdict.Outcome)
 			require.Contains(t, verdict.String(), tc.text)
-			require.Contains(t, told, "pods")
+			require.Contains(t, counted, "pods")
 		})
 	}
 }

@@ -46,7 +46,7 @@ type world struct {
 	mu      sync.Mutex
 	code    int // that the server answers with; 201 for a token
 	issued  int
-	expires time.Time   // the tokens themselves; unset for not said
+	expires time.Time   // the tokens themselves; unset if the token has no time
 	header  http.Header // of the newest request to the server
 	body    []byte
 	pad     string            // an audience that makes an answer larger

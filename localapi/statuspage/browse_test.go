@@ -232,7 +232,7 @@ func TestBrowse_Errors(t *testing.T) {
 		})
 	}
 	w := httptest.NewRecorder()
-	broken := told{status: func() (*localapi.Status, error) { return nil, errors.New("no " + evil) }}
+	broken := statusSource{status: func() (*localapi.Status, error) { return nil, errors.New("no " + evil) }}
 	Handler(Options{Source: broken}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/browse/", nil))
 	require.Equal(t, 500, w.Code)
 	require.Contains(t, w.Body.String(), "no &#34;&gt;&lt;script&gt;")

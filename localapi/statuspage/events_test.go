@@ -29,7 +29,7 @@ type watched struct {
 func newWatched(t *testing.T) *watched {
 	t.Helper()
 	w := &watched{asked: make(chan struct{}, 1000), clock: testingclock.NewFakeClock(now), done: make(chan struct{})}
-	source := told{status: func() (*localapi.Status, error) {
+	source := statusSource{status: func() (*localapi.Status, error) {
 		w.asked <- struct{}{}
 		return &localapi.Status{Collections: []localapi.Collection{{ID: "pods", Synced: true, CaughtUp: true, Objects: w.objects.Load()}}}, nil
 	}}

@@ -17,16 +17,16 @@ import (
 	"github.com/snapcache/snapcache/localapi"
 )
 
-// told is a Source that has only a status.
-type told struct {
+// statusSource is a Source that has only a status.
+type statusSource struct {
 	localapi.Source
 	status func() (*localapi.Status, error)
 }
 
-func (s told) Status(context.Context) (*localapi.Status, error) { return s.status() }
+func (s statusSource) Status(context.Context) (*localapi.Status, error) { return s.status() }
 
-func saying(s *localapi.Status) told {
-	return told{status: func() (*localapi.Status, error) { return s, nil }}
+func withStatus(s *localapi.Status) statusSource {
+	return statusSource{status: func() (*localapi.Status, error) { return s, nil }}
 }
 
 var now = time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
@@ -80,7 +80,7 @@ func fill(v reflect.Value, name string) {
 func TestBarePage(t *testing.T) {
 	strs := regexp.MustCompile(`field\.[A-Za-z.]+`)
 	found := func(bare bool) map[string]bool {
-		_, body := get(t, Options{Source: saying(everything()), Bare: bare})
+		_, body := get(t, Options{Source: withStatus(everything()), Bare: bare})
 		all := map[string]bool{}
 		for _, s := range strs.FindAllString(body, -1) {
 			all[s] = true
@@ -110,7 +110,7 @@ func TestBarePage(t *testing.T) {
 
 // The page shows the status in words.
 func TestPage(t *testing.T) {
-	_, body := get(t, Options{Node: "edge-7", Source: saying(&localapi.Status{
+	_, body := get(t, Options{Node: "edge-7", Source: withStatus(&localapi.Status{
 		Agent:     &localapi.AgentStatus{Version: "v1.2.3", Started: now.Add(-26 * time.Hour), Server: "https://10.0.0.1:6443", Connected: true},
 		Store:     localapi.StoreStatus{Type: "bolt", FileBytes: 48 << 20, Path: "/var/lib/snapcache/cache.db"},
 		Snapshots: &localapi.SnapshotStatus{Newest: now.Add(-3 * time.Hour), Bytes: 24 << 20, Made: 2, Failed: 1},
@@ -139,7 +139,7 @@ func TestPage(t *testing.T) {
 		require.Contains(t, body, want)
 	}
 	require.NotContains(t, body, "No alarms")
-	_, body = get(t, Options{Source: saying(&localapi.Status{Collections: []localapi.Collection{{ID: "pods", Synced: true, CaughtUp: true}}})})
+	_, body = get(t, Options{Source: withStatus(&localapi.Status{Collections: []localapi.Collection{{ID: "pods", Synced: true, CaughtUp: true}}})})
 	require.Contains(t, body, "<h1>caught up</h1>")
 	require.Contains(t, body, "No alarms")
 }
@@ -149,7 +149,7 @@ func TestEscaped(t *testing.T) {
 	s := everything()
 	const evil = `"><script>alert(1)</script><b onclick='x'>`
 	s.Store.Problem, s.Collections[0].Problem, s.Collections[0].ID, s.Collections[0].FieldSelector = evil, evil, evil, evil
-	w, body := get(t, Options{Source: saying(s), Node: evil})
+	w, body := get(t, Options{Source: withStatus(s), Node: evil})
 	require.NotContains(t, body, "<script>alert")
 	require.NotContains(t, body, "<b onclick")
 	require.Contains(t, body, "&lt;script&gt;alert")
@@ -175,7 +175,7 @@ func requireLocal(t *testing.T, body string) {
 
 // If the database can't be read, the page shows an error, without the cause if it is public.
 func TestUnreadable(t *testing.T) {
-	broken := told{status: func() (*localapi.Status, error) { return nil, errors.New("/secret/path: no") }}
+	broken := statusSource{status: func() (*localapi.Status, error) { return nil, errors.New("/secret/path: no") }}
 	w, body := get(t, Options{Source: broken})
 	require.Equal(t, http.StatusInternalServerError, w.Code)
 	require.Contains(t, body, "/secret/path: no")

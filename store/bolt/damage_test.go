@@ -89,17 +89,17 @@ func TestOnCorrupt_IsCalledForEachRead(t *testing.T) {
 	const key = "site/o-07"
 	path, _ := corruptFile(t, key, func(b []byte) []byte { b[len(b)-1] ^= 1; return b })
 	var mu sync.Mutex
-	var told []string
+	var reported []string
 	take := func() []string {
 		mu.Lock()
 		defer mu.Unlock()
-		defer func() { told = nil }()
-		return told
+		defer func() { reported = nil }()
+		return reported
 	}
 	db, err := bolt.Open(path, bolt.Options{OnCorrupt: func(collection, key string) {
 		mu.Lock()
 		defer mu.Unlock()
-		told = append(told, collection+" "+key)
+		reported = append(reported, collection+" "+key)
 	}})
 	require.NoError(t, err)
 	defer db.Close()

@@ -36,14 +36,14 @@ func changesOf(t *testing.T, c store.Collection, since string) ([]string, error)
 	v, err := c.View()
 	require.NoError(t, err)
 	defer v.Close()
-	var told []string
+	var lines []string
 	for e, err := range v.Changes(since) {
 		if err != nil {
-			return told, err
+			return lines, err
 		}
-		told = append(told, e.RV+" "+e.Key)
+		lines = append(lines, e.RV+" "+e.Key)
 	}
-	return told, nil
+	return lines, nil
 }
 
 func put(i, rv int) store.Change {
@@ -71,9 +71,9 @@ func TestHistoryRetention(t *testing.T) {
 		require.NoError(t, db.Flush())
 		at := horizonOf(t, c)
 		require.InDelta(t, 3*time.Hour, time.Since(at.Time), float64(2*time.Minute))
-		told, err := changesOf(t, c, at.RV)
+		lines, err := changesOf(t, c, at.RV)
 		require.NoError(t, err)
-		require.Len(t, told, 121, "120 deletions and the newest object")
+		require.Len(t, lines, 121, "120 deletions and the newest object")
 		_, err = changesOf(t, c, "150")
 		require.ErrorAs(t, err, new(*store.TooOldError))
 		require.NoError(t, db.Close())
@@ -139,16 +139,16 @@ func TestHistoryBytes(t *testing.T) {
 			time.Sleep(61 * time.Minute)
 			require.NoError(t, db.Flush())
 		}
-		told, err := changesOf(t, c, horizonOf(t, c).RV)
+		lines, err := changesOf(t, c, horizonOf(t, c).RV)
 		require.NoError(t, err)
-		require.NotEmpty(t, told)
+		require.NotEmpty(t, lines)
 		require.NoError(t, db.Close())
 		var head struct{ Entries, Bytes int }
 		edit(t, path, func(tx *bbolt.Tx) error {
 			raw, err := bolt.Unseal("a", []byte("history"), bucketAt(tx, "c/a/g1").Get([]byte("history")))
 			return errors.Join(err, json.Unmarshal(raw, &head))
 		})
-		require.Equal(t, len(told), head.Entries)
+		require.Equal(t, len(lines), head.Entries)
 		require.LessOrEqual(t, head.Bytes, limit)
 		require.Greater(t, head.Bytes, limit/2)
 		report, err := bolt.Check(path, bolt.Keyring{}, nil)
@@ -184,9 +184,9 @@ func TestCorruptHistory(t *testing.T) {
 	require.Equal(t, "120", horizonOf(t, pods).RV)
 	cp = storetest.Checkpoint(122)
 	require.NoError(t, pods.Apply(store.Batch{Changes: []store.Change{storetest.Put(sampleObject(2, 121))}, Checkpoint: cp}))
-	told, err := changesOf(t, pods, "120")
+	lines, err := changesOf(t, pods, "120")
 	require.NoError(t, err)
-	require.Equal(t, []string{"121 shop/o-02"}, told)
+	require.Equal(t, []string{"121 shop/o-02"}, lines)
 	require.NoError(t, db.Close())
 	report, err = bolt.Check(path, bolt.Keyring{}, nil)
 	require.NoError(t, err)
@@ -215,10 +215,10 @@ func TestHistoryOfCorruptRecord(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, pods.Apply(store.Batch{Changes: []store.Change{storetest.Put(sampleObject(2, 101)), storetest.Put(sampleObject(4, 5))}}))
 	require.Equal(t, "100", horizonOf(t, pods).RV)
-	told, err := changesOf(t, pods, "100")
+	lines, err := changesOf(t, pods, "100")
 	require.NoError(t, err)
-	require.Contains(t, told, "101 shop/o-02")
-	require.Len(t, told, 8)
+	require.Contains(t, lines, "101 shop/o-02")
+	require.Len(t, lines, 8)
 	require.NoError(t, db.Close())
 
 	edit(t, path, func(tx *bbolt.Tx) error {

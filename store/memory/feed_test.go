@@ -32,12 +32,12 @@ func TestLongResourceVersions(t *testing.T) {
 	v, err := coll.View()
 	require.NoError(t, err)
 	defer v.Close()
-	since := func(rv string) (told []string) {
+	since := func(rv string) (lines []string) {
 		for e, err := range v.Changes(rv) {
 			require.NoError(t, err)
-			told = append(told, e.Key+"@"+e.RV)
+			lines = append(lines, e.Key+"@"+e.RV)
 		}
-		return told
+		return lines
 	}
 	all := []string{"shop/a@" + above + "3", "shop/d@" + above + "4", "shop/b@" + above + "5", "shop/c@" + above + "7"}
 	require.Equal(t, all, since(below+"10"))

@@ -276,16 +276,16 @@ func TestCorruptPage(t *testing.T) {
 		copy(bad[at:], noise(page))
 		x.putDatabase(bad)
 		r := x.run("dump", "-o", "name", "--config", x.config)
-		told := 0
+		reported := 0
 		for _, line := range lines([]byte(r.stderr)) {
 			if strings.HasPrefix(line, "snapcache: ") {
-				told++
+				reported++
 			}
 		}
 		switch {
 		case r.code == 0 && r.stderr == "":
 			continue
-		case r.code != codeCorrupt || told != len(lines([]byte(r.stderr))):
+		case r.code != codeCorrupt || reported != len(lines([]byte(r.stderr))):
 			t.Errorf("page %d of %d: dump ended with %d: %.500s", at/page, used/page, r.code, r.stderr)
 			continue
 		}

@@ -95,7 +95,7 @@ func TestObjectPagesLayout(t *testing.T) {
 	evaluate[bool](b, `document.querySelector("input").value = "`+strings.Repeat("till", 40)+`-29", document.querySelector("button").click(), true`)
 	b.awaitText("tbody", "filtered", func(s string) bool { return strings.Count(s, "till-") == 1 })
 
-	asked, messages := b.said()
+	asked, messages := b.activity()
 	for _, url := range asked {
 		if url != "data:," {
 			require.True(t, strings.HasPrefix(url, server.URL), url)

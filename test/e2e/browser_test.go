@@ -140,8 +140,8 @@ func (b *browser) awaitText(selector, what string, ok func(string) bool) {
 	})
 }
 
-// said returns the requested URLs and the browser's messages since the last call.
-func (b *browser) said() (asked, messages []string) {
+// activity returns the requested URLs and the browser's messages since the last call.
+func (b *browser) activity() (asked, messages []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	asked, messages = b.asked, b.messages

@@ -247,14 +247,14 @@ func difference(before, after content) (lines []string) {
 	return lines
 }
 
-// told is an answer of changes.
-type told struct {
+// changesOutput is an answer of changes.
+type changesOutput struct {
 	lines    []string
 	objects  content // the objects that exist
 	bookmark string
 }
 
-func (c told) in(namespace string) (lines []string) {
+func (c changesOutput) in(namespace string) (lines []string) {
 	for _, l := range c.lines {
 		if strings.Contains(l, " "+namespace+"/") {
 			lines = append(lines, l)
@@ -275,9 +275,9 @@ func (c changeLine) String() string {
 }
 
 // changes runs the command against the agent, or against the file if no agent runs.
-func (x *site) changes(args ...string) told {
+func (x *site) changes(args ...string) changesOutput {
 	x.t.Helper()
-	answer := told{objects: content{}}
+	answer := changesOutput{objects: content{}}
 	newest := "0"
 	for d := json.NewDecoder(bytes.NewReader(x.must(append([]string{"changes", "configmaps", "-o", "json"}, args...)...))); d.More(); {
 		var c changeLine

@@ -333,13 +333,13 @@ func (f *faults) test(t *testing.T, fault serverFault, round string) {
 		code, stderr := follower.wait()
 		require.Equal(t, 5, code, "%s: a follower of a replaced history ends: %s", fault.name, stderr)
 	default:
-		follower.requireTold(difference(before, onServer(t, f.cp, "configmaps")))
+		follower.requireLines(difference(before, onServer(t, f.cp, "configmaps")))
 		follower.interrupt()
 	}
 }
 
-// requireTold waits for these lines, in any order, and fails if there are others.
-func (f *following) requireTold(want []string) {
+// requireLines waits for these lines, in any order, and fails if there are others.
+func (f *following) requireLines(want []string) {
 	f.t.Helper()
 	missing := make(map[string]bool, len(want))
 	for _, line := range want {

@@ -39,8 +39,8 @@ func TestHandlersGetOnlyChanges(t *testing.T) {
 	first.awaitSame(t, cp)
 	first.stop()
 	seeded := onServer(t, cp, "configmaps")
-	require.Equal(t, keysOf(seeded), first.told.sorted("added first"), "every object is added")
-	require.Equal(t, []string{"added first"}, first.told.kinds(), "and nothing else happens")
+	require.Equal(t, keysOf(seeded), first.handler.sorted("added first"), "every object is added")
+	require.Equal(t, []string{"added first"}, first.handler.kinds(), "and nothing else happens")
 
 	updated, deleted, added := changeConfigMaps(t, cp)
 	forget(t, cp)
@@ -49,12 +49,12 @@ func TestHandlersGetOnlyChanges(t *testing.T) {
 	second.awaitSame(t, cp)
 	second.stop()
 	require.Equal(t, []store.Reason{store.ReasonExpired}, second.reasons, "why it was listed")
-	require.Equal(t, keysOf(seeded), second.told.sorted("added first"), "what is stored comes first")
-	require.Equal(t, slices.Sorted(slices.Values(updated)), second.told.sorted("updated"))
-	require.Equal(t, slices.Sorted(slices.Values(deleted)), second.told.sorted("deleted"))
-	require.Equal(t, slices.Sorted(slices.Values(added)), second.told.sorted("added"))
-	require.Equal(t, []string{"added", "added first", "deleted", "updated"}, second.told.kinds())
-	for key, calls := range second.told.calls {
+	require.Equal(t, keysOf(seeded), second.handler.sorted("added first"), "what is stored comes first")
+	require.Equal(t, slices.Sorted(slices.Values(updated)), second.handler.sorted("updated"))
+	require.Equal(t, slices.Sorted(slices.Values(deleted)), second.handler.sorted("deleted"))
+	require.Equal(t, slices.Sorted(slices.Values(added)), second.handler.sorted("added"))
+	require.Equal(t, []string{"added", "added first", "deleted", "updated"}, second.handler.kinds())
+	for key, calls := range second.handler.calls {
 		require.LessOrEqual(t, len(calls), 2, "%s: %v", key, calls)
 	}
 }
@@ -63,7 +63,7 @@ func TestHandlersGetOnlyChanges(t *testing.T) {
 type pipeline struct {
 	reflector.NopObserver
 	collection store.Collection
-	told       *recorder
+	handler    *recorder
 	stop       func()
 
 	mu      sync.Mutex
@@ -89,7 +89,7 @@ func runPipeline(t *testing.T, cp *controlplane.ControlPlane, path string) *pipe
 	info := store.Info{
 		ID: "configmaps", Version: "v1", Resource: "configmaps", Kind: resource.Kind, Namespaced: true, Transform: prune.ID(),
 	}
-	p := &pipeline{told: &recorder{t: t, calls: make(map[string][]string)}}
+	p := &pipeline{handler: &recorder{t: t, calls: make(map[string][]string)}}
 	p.collection, err = db.Open(info)
 	require.NoError(t, err)
 	verdict := restore.Judge(p.collection.Info(), info, p.collection.State())
@@ -97,7 +97,7 @@ func runPipeline(t *testing.T, cp *controlplane.ControlPlane, path string) *pipe
 	queue := deltafifo.New(deltafifo.Options{KnownObjects: informer.KnownObjects{Collection: p.collection}})
 	queue.Start(verdict.RV)
 	processor := informer.NewProcessor(informer.ProcessorOptions{Collection: p.collection})
-	_, err = processor.AddHandler(p.told, cache.HandlerOptions{})
+	_, err = processor.AddHandler(p.handler, cache.HandlerOptions{})
 	require.NoError(t, err)
 	require.NoError(t, processor.Start())
 	refl := reflector.New(reflector.Options{
@@ -156,7 +156,7 @@ func (p *pipeline) awaitSame(t *testing.T, cp *controlplane.ControlPlane) {
 	requireSame(t, "configmaps", want, got)
 	// Handlers are called after the store's write, at their own pace.
 	poll(t, "the handler has everything", nil, func(context.Context) (bool, error) {
-		return slices.Equal(keysOf(want), p.told.holds()), nil
+		return slices.Equal(keysOf(want), p.handler.holds()), nil
 	})
 }
 

@@ -80,7 +80,7 @@ func TestReload(t *testing.T) {
 		loaded := a.await("an answer", func(*localapi.Status) string { return "" }).Agent.ConfigLoaded
 		for _, bad := range []struct {
 			name          string
-			old, to, says string
+			old, to, text string
 		}{
 			{"a typing error", "resources:", "resource:", "resource: unknown field"},
 			{"an unknown resource", "widgets.v1.example.com", "gadgets.v1.example.com", "gadgets"},
@@ -96,9 +96,9 @@ func TestReload(t *testing.T) {
 			before := totals(t, cp)
 			r := a.run("reload", "--socket", a.socket)
 			require.Equal(t, 2, r.code, "%s: %s", bad.name, r.stderr)
-			require.Contains(t, r.stderr, bad.says, bad.name)
+			require.Contains(t, r.stderr, bad.text, bad.name)
 			s := a.await("refused", func(s *localapi.Status) string { return "" })
-			require.Contains(t, s.Agent.ConfigProblem, bad.says, bad.name)
+			require.Contains(t, s.Agent.ConfigProblem, bad.text, bad.name)
 			require.Equal(t, loaded, s.Agent.ConfigLoaded, bad.name)
 			require.Len(t, s.Collections, 3, bad.name)
 			require.Zero(t, totals(t, cp).Since(before).Count("WATCH", ""), "%s: watches that ended", bad.name)

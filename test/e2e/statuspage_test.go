@@ -59,7 +59,7 @@ func TestStatusPage(t *testing.T) {
 	kubectl("delete", "configmap", "scale", "till", "-n", "shop")
 	b.awaitText(objects, "two less", func(s string) bool { return s == strconv.FormatInt(found["configmaps@shop"].Objects-1, 10) })
 	require.True(t, evaluate[bool](b, `window.loadedOnce === true`), "the page was loaded again")
-	asked, messages := b.said()
+	asked, messages := b.activity()
 	for _, url := range asked {
 		if url != "data:," {
 			require.True(t, strings.HasPrefix(url, page), url)
@@ -173,7 +173,7 @@ func TestStatusPageLayout(t *testing.T) {
 			}
 		}
 	}
-	_, messages := b.said()
+	_, messages := b.activity()
 	require.Empty(t, messages, "the browser complained")
 }
 

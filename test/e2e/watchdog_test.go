@@ -24,16 +24,16 @@ func watched(t *testing.T, x *site) (*agent, <-chan string) {
 	path := filepath.Join(x.dir, "n")
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
 	require.NoError(t, err)
-	told := make(chan string, 10_000)
+	notified := make(chan string, 10_000)
 	go func() {
-		defer close(told)
+		defer close(notified)
 		b := make([]byte, 4096)
 		for {
 			n, err := conn.Read(b)
 			if err != nil {
 				return
 			}
-			told <- string(b[:n])
+			notified <- string(b[:n])
 		}
 	}()
 	t.Cleanup(func() { _ = conn.Close() })
@@ -55,16 +55,16 @@ func watched(t *testing.T, x *site) (*agent, <-chan string) {
 			a.kill()
 		}
 	})
-	return a, told
+	return a, notified
 }
 
-// awaitTold waits for a notification with this prefix, and returns those before it.
-func awaitTold(t *testing.T, told <-chan string, prefix string) (before []string) {
+// awaitNotified waits for a notification with this prefix, and returns those before it.
+func awaitNotified(t *testing.T, notified <-chan string, prefix string) (before []string) {
 	t.Helper()
 	timeout := time.After(patience)
 	for {
 		select {
-		case s, ok := <-told:
+		case s, ok := <-notified:
 			require.True(t, ok)
 			if strings.HasPrefix(s, prefix) {
 				return before
@@ -99,16 +99,16 @@ contexts: [{name: x, context: {cluster: x, user: x}}]
 func TestWatchdogOfStuckAgent(t *testing.T) {
 	t.Parallel()
 	x, address := offlineSite(t)
-	_, told := watched(t, x)
-	awaitTold(t, told, "READY=1")
+	_, notified := watched(t, x)
+	awaitNotified(t, notified, "READY=1")
 	for range 20 { // five times as long as a stall may last
-		awaitTold(t, told, "WATCHDOG=1")
+		awaitNotified(t, notified, "WATCHDOG=1")
 	}
 	silent, err := net.Listen("tcp", address)
 	require.NoError(t, err)
 	defer silent.Close() // the backlog accepts connections
-	awaitTold(t, told, "STATUS=STUCK: changes of pods do not get into the store; never synced")
-	require.NotContains(t, awaitTold(t, told, "STATUS=STUCK"), "WATCHDOG=1")
+	awaitNotified(t, notified, "STATUS=STUCK: changes of pods do not get into the store; never synced")
+	require.NotContains(t, awaitNotified(t, notified, "STATUS=STUCK"), "WATCHDOG=1")
 	require.Contains(t, x.tail(), "STUCK")
 	resp, err := http.Get("http://" + x.metrics + "/livez")
 	require.NoError(t, err)

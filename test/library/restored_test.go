@@ -52,7 +52,7 @@ func (f *followed) difference(what string) map[string][]string {
 	mark := fmt.Sprint(f.marks)
 	put(f.t, f.c, f.ns, "mark", mark, nil)
 	h := f.handlers["only"]
-	told := map[string][]string{}
+	received := map[string][]string{}
 	require.Eventually(f.t, func() bool {
 		for _, call := range h.take() {
 			name, _, _ := strings.Cut(call, "@")
@@ -60,18 +60,18 @@ func (f *followed) difference(what string) map[string][]string {
 			if o, deleted := strings.CutPrefix(call, "delete "); deleted {
 				call = gone(strings.TrimPrefix(o, "unknown "))
 			}
-			told[name] = append(told[name], call)
+			received[name] = append(received[name], call)
 		}
-		calls := told["mark"]
+		calls := received["mark"]
 		return len(calls) > 0 && strings.HasSuffix(calls[len(calls)-1], "="+mark)
 	}, liveParityPatience, pollEvery, what)
-	delete(told, "mark")
-	for _, calls := range told {
+	delete(received, "mark")
+	for _, calls := range received {
 		for _, call := range calls {
 			assert.Equal(f.t, f.marks == 2, strings.HasSuffix(call, "initial=true"), "%s: %s", what, call)
 		}
 	}
-	return told
+	return received
 }
 
 // gone returns a deletion without its resourceVersion, which differs between watch and list.

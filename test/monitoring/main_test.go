@@ -90,7 +90,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestRunbook: each alert leads to a section of its own that says what it means, how to
+// TestRunbook: each alert leads to a section of its own that explains what it means, how to
 // look and what to do, and there is no section for an alert that does not exist.
 func TestRunbook(t *testing.T) {
 	docs := read(t, runbook)

@@ -141,7 +141,7 @@ func TestOpenRefuses(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		file []byte
-		says string
+		text string
 	}{
 		{"a part", whole[:len(whole)-20], "unexpected EOF"},
 		{"no archive", slices.Concat(whole[:10], []byte("nothing")), "corrupt"},
@@ -151,7 +151,7 @@ func TestOpenRefuses(t *testing.T) {
 			require.NoError(t, os.WriteFile(file, c.file, 0o600))
 			_, err := Open(file)
 			require.ErrorContains(t, err, file)
-			require.ErrorContains(t, err, c.says)
+			require.ErrorContains(t, err, c.text)
 		})
 	}
 	_, err = Open(pack(t, map[string]string{"b/logs/x.json": `[{"apiVersion":"v1","kind":"Node","metadata":{"name":"edge-1"}}]`}))
