@@ -291,7 +291,7 @@ func TestTokensOnline(t *testing.T) {
 
 	w.connected = true
 	w.review = refuse
-	require.Equal(t, "refused", user(good), "what was verified here is reviewed as soon as possible")
+	require.Equal(t, "refused", user(good), "a token verified offline is reviewed once the server is there")
 	w.clock.SetTime(start.Add(3 * time.Minute))
 	w.review = func(string) (authenticationv1.TokenReviewStatus, error) {
 		return authenticationv1.TokenReviewStatus{}, errors.New("timeout")
@@ -338,7 +338,7 @@ func TestTokenOfDeletedObject(t *testing.T) {
 	require.True(t, accepted())
 	require.Equal(t, 4, w.reviewed)
 	clear(w.objects)
-	require.True(t, accepted(), "what no collection would have is the server's business alone")
+	require.True(t, accepted(), "an object that no collection covers makes no review")
 	require.Equal(t, 4, w.reviewed)
 }
 
@@ -386,7 +386,7 @@ func TestAudiences(t *testing.T) {
 	for range 10 {
 		review("api")
 	}
-	require.Equal(t, 2, learned, "what is known is not stored again")
+	require.Equal(t, 2, learned, "a known token is not stored again")
 
 	raw, err := json.Marshal(w.Keys())
 	require.NoError(t, err)
@@ -533,7 +533,7 @@ func TestUnknownTokens(t *testing.T) {
 			require.LessOrEqual(t, w.seen.Len(), unknownBurst+1)
 			if connected {
 				_, err := w.Caller(request("opaque"))
-				require.NoError(t, err, "it is known")
+				require.NoError(t, err, "a known token during a flood")
 			}
 			for i := range 2 * unknownBurst {
 				_, err := w.Caller(request(cluster.token("k1", claimsOf(func(c map[string]any) { c["jti"] = fmt.Sprint(i) }))))
@@ -568,7 +568,7 @@ func TestLargeCredentials(t *testing.T) {
 		require.Error(t, err)
 		require.Less(t, len(err.Error()), 300)
 		for e := err; e != nil; e = errors.Unwrap(e) {
-			require.NotErrorAs(t, e, new(x509.UnknownAuthorityError), "it holds the certificate")
+			require.NotErrorAs(t, e, new(x509.UnknownAuthorityError), "an error must not hold the certificate")
 		}
 	}
 }

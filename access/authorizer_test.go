@@ -108,13 +108,13 @@ func TestDecisions(t *testing.T) {
 	x.clock.SetTime(start.Add(23 * time.Hour))
 	require.True(t, x.may("alice", "list", "pods"))
 	x.clock.SetTime(start.Add(24*time.Hour + time.Minute))
-	require.False(t, x.may("alice", "list", "pods"), "it has expired")
+	require.False(t, x.may("alice", "list", "pods"), "the decision has expired")
 
 	x.connected = true
 	require.False(t, x.may("alice", "list", "pods"), "the server has withdrawn it")
 	x.connected = false
 	x.clock.SetTime(start)
-	require.False(t, x.may("alice", "list", "pods"), "and that is remembered")
+	require.False(t, x.may("alice", "list", "pods"), "the refusal is remembered")
 	require.Zero(t, db.Stats().FlushError)
 }
 

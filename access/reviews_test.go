@@ -131,7 +131,7 @@ func TestTooManyReviews(t *testing.T) {
 		require.True(t, apierrors.IsTooManyRequests(x.Authorize(ctx, asked)))
 	}
 	x.busy = false
-	require.True(t, x.may("alice", "watch", "pods"), "that is not remembered")
+	require.True(t, x.may("alice", "watch", "pods"), "a refusal because of too many reviews is not remembered")
 }
 
 // TestRefusalsAreLogged once a minute for each request, however often it comes and however it is decided.

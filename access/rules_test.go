@@ -167,7 +167,7 @@ func TestRulesAndDecisions(t *testing.T) {
 	require.True(t, x.may("alice", "list", "leases"), "by something else than RBAC")
 	require.True(t, x.may("alice", "list", "nodes"), "the rules decide without the server")
 	set("clusterrolebindings", "5")
-	require.False(t, x.may("alice", "list", "pods"), "it was withdrawn")
+	require.False(t, x.may("alice", "list", "pods"), "the binding was withdrawn")
 	require.True(t, x.may("alice", "list", "leases"))
 
 	x.connected = true

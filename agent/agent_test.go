@@ -130,7 +130,7 @@ func TestOfflineStart(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, status.Agent.Connected)
 	require.Equal(t, "opened", status.Store.Verdict)
-	require.Len(t, status.Collections, 2, "what is no longer configured is dropped, what is new is shown")
+	require.Len(t, status.Collections, 2, "collections no longer configured are dropped, new ones are in the status")
 	pods, widgets := status.Collections[0], status.Collections[1]
 	require.Equal(t, "pods", pods.ID)
 	require.True(t, pods.Synced)

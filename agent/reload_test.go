@@ -115,7 +115,7 @@ func TestReloadOffline(t *testing.T) {
 
 	changes, err := r.client.Reload(t.Context())
 	require.NoError(t, err)
-	require.Empty(t, changes, "it is the same file")
+	require.Empty(t, changes, "a reload of an unchanged file changes nothing")
 
 	r.next.Store(n.with(t, func(c *config.AgentConfiguration) {
 		c.Log.Level = config.LogDebug

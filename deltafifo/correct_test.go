@@ -43,7 +43,7 @@ func TestCorrectIsRefused(t *testing.T) {
 	require.ErrorIs(t, q.Correct("b", nil, "10"), ErrChanged, "the queue is full")
 	_, err := q.PopBatch(t.Context())
 	require.NoError(t, err)
-	require.NoError(t, q.Correct("b", nil, "10"), "there is room again")
+	require.NoError(t, q.Correct("b", nil, "10"), "a correction once there is room again")
 	_, err = q.PopBatch(t.Context())
 	require.NoError(t, err)
 	_, err = q.PopBatch(expired())

@@ -385,7 +385,7 @@ func TestCloseUnblocksProducerAndConsumer(t *testing.T) {
 		q.Close()
 		require.ErrorIs(t, <-blocked, ErrClosed)
 		b, err := q.PopBatch(t.Context())
-		require.NoError(t, err, "what is pending is handed out after Close")
+		require.NoError(t, err, "pending deltas are returned after Close")
 		require.Equal(t, "2", b.Watermark)
 		_, err = q.PopBatch(t.Context())
 		require.ErrorIs(t, err, ErrClosed)

@@ -46,7 +46,7 @@ func TestDurable(t *testing.T) {
 		synctest.Wait()
 		require.True(t, inf.HasSynced())
 		require.True(t, reg.HasSynced())
-		require.Equal(t, []string{"add a@1 true", "add b@2 true"}, h.take(), "as of the checkpoint")
+		require.Equal(t, []string{"add a@1 true", "add b@2 true"}, h.take(), "the initial list has the state at the checkpoint")
 		late, _ := subscribe(t, inf)
 		synctest.Wait()
 		require.Equal(t, []string{"add a@1 true", "add b@2 true"}, late.take())
@@ -126,7 +126,7 @@ func TestUnusableCheckpointLists(t *testing.T) {
 				if c.prepare != nil && c.lists > 0 {
 					p, _, err := inf.GetStore().GetByKey("ns/a")
 					require.NoError(t, err)
-					require.Empty(t, p.(*corev1.Pod).Labels, "as the transform left it, under the same resourceVersion")
+					require.Empty(t, p.(*corev1.Pod).Labels, "the new transform applies to an object with an unchanged resourceVersion")
 				}
 				r.stop()
 			})

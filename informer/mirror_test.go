@@ -73,7 +73,7 @@ func TestAllDecoded(t *testing.T) {
 			before := c.in.DeepCopyObject()
 			x := informer.NewIndexer(c.example, nil, allDecoded(db, "things")...)
 			require.NoError(t, x.Add(c.in))
-			require.Equal(t, before, c.in, "what was stored is not changed")
+			require.Equal(t, before, c.in, "a reader's change reached the stored object")
 			got, ok, err := x.GetByKey("x/a")
 			require.NoError(t, err)
 			require.True(t, ok)
@@ -120,7 +120,7 @@ func TestAllDecodedInMemory(t *testing.T) {
 	v, err := db.View("pods")
 	require.NoError(t, err)
 	defer v.Close()
-	require.Zero(t, v.State().Bytes, "it is not encoded")
+	require.Zero(t, v.State().Bytes, "the object is not encoded")
 }
 
 // counting counts how often each version of an object is decoded.

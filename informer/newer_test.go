@@ -124,7 +124,7 @@ func TestUnknownFields(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, want, got.Raw())
 				_, err = codec.Decode(got)
-				require.NoError(t, err, "this version ignores them")
+				require.NoError(t, err, "unknown fields are ignored by the codec")
 				require.Equal(t, "owner", got.GetObjectMeta().GetOwnerReferences()[0].Name)
 			}
 		})

@@ -93,7 +93,7 @@ func TestPreviousVersionResumes(t *testing.T) {
 				time.Sleep(time.Minute)
 				synctest.Wait()
 				require.ElementsMatch(t, []string{fmt.Sprintf("add z@%d false", s.rv-1), fmt.Sprintf("delete d@%d", s.rv)}, h.take())
-				require.Zero(t, s.counts(), "it resumed")
+				require.Zero(t, s.counts(), "lists of a resume")
 				r.stop()
 
 				// Records become protobuf as they change.

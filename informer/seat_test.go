@@ -227,7 +227,7 @@ func TestWaitingInformersStop(t *testing.T) {
 		require.ErrorIs(t, err, informer.ErrStopped)
 		all[0].stop()
 		synctest.Wait()
-		require.True(t, all[1].HasSynced() != all[3].HasSynced(), "one of the two that wait runs")
+		require.True(t, all[1].HasSynced() != all[3].HasSynced(), "exactly one waiting informer takes over")
 		all[1].stop()
 		synctest.Wait()
 		require.True(t, all[3].HasSynced())

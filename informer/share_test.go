@@ -57,7 +57,7 @@ func TestDecodedInMemory(t *testing.T) {
 			calls := 0
 			x := informer.NewIndexer(c.example, cache.Indexers{"all": func(any) ([]string, error) { calls++; return []string{"all"}, nil }}, opts...)
 			require.NoError(t, x.Add(c.in))
-			require.Equal(t, before, c.in, "what was stored is not changed")
+			require.Equal(t, before, c.in, "a reader's change reached the stored object")
 			got, ok, err := x.GetByKey("x/a")
 			require.NoError(t, err)
 			require.True(t, ok)
@@ -73,7 +73,7 @@ func TestDecodedInMemory(t *testing.T) {
 				require.Len(t, list, 1)
 				require.Same(t, got, list[0], "decoded once")
 			}
-			require.Equal(t, 2, calls, "one call for the stored object, one for Index")
+			require.Equal(t, 2, calls, "index function: one call for the stored object, one for Index")
 
 			v, err := db.View("things")
 			require.NoError(t, err)

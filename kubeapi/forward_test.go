@@ -169,7 +169,7 @@ func TestForwards(t *testing.T) {
 					continue
 				}
 				require.Equal(t, http.StatusForbidden, w.Code)
-				require.Len(t, *asked, 1, "it is authorized")
+				require.Len(t, *asked, 1, "authorizations")
 				require.True(t, f == nil || f.paths == nil)
 			}
 		})

@@ -82,7 +82,7 @@ func TestProbe(t *testing.T) {
 		require.Equal(t, 2, probes)
 		began = time.Now()
 		ask(t, w.server, "/api/v1/pods")
-		require.Zero(t, time.Since(began), "what was on its way has arrived since the read before")
+		require.Zero(t, time.Since(began), "no second wait for events on their way")
 		require.Equal(t, 3, probes)
 		server = "21"
 		ask(t, w.server, "/api/v1/pods")

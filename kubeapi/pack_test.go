@@ -79,7 +79,7 @@ func TestPackedWatch(t *testing.T) {
 		small := len(packed.written())
 		w.remove("a/x")
 		same()
-		require.Less(t, len(packed.written())-small, 100, "what is like the event before")
+		require.Less(t, len(packed.written())-small, 100, "bytes of an event like the one before")
 		time.Sleep(100 * time.Second)
 		synctest.Wait()
 		require.True(t, packed.ended())

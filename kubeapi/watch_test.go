@@ -113,7 +113,7 @@ func TestWatchTooNew(t *testing.T) {
 		for range 3 {
 			w.change("a/y", "web", "")
 		}
-		require.Equal(t, []string{"ADDED a/x@11", "ADDED a/y@15", "ADDED b/x@12"}, s.texts(), "it came in time")
+		require.Equal(t, []string{"ADDED a/x@11", "ADDED a/y@15", "ADDED b/x@12"}, s.texts(), "the cache reached the resourceVersion in time")
 	})
 }
 
@@ -375,7 +375,7 @@ func TestEventsKeptForExpectedWatch(t *testing.T) {
 		w.list()
 		synctest.Wait()
 		w.change("a/x", "web", "n1")
-		require.Empty(t, w.events.events, "there is no client")
+		require.Empty(t, w.events.events, "no events are kept without a client")
 
 		rv := ask(t, w.server, "/api/v1/pods").Metadata.ResourceVersion
 		for i := range 4 {

@@ -69,7 +69,7 @@ func TestWatchdog(t *testing.T) {
 		c := &lazyClient{answer: &answer{ctx: ctx, header: http.Header{}}, past: make(chan struct{}), deadline: time.Now().Add(time.Minute)}
 		done := c.serve(ctx, w.server)
 		synctest.Wait()
-		require.Zero(t, c.deadline, "that of the server is for the whole answer")
+		require.Zero(t, c.deadline, "the server's deadline for whole answers is removed")
 
 		time.Sleep(10 * time.Minute)
 		c.takes = writeLimit - time.Second

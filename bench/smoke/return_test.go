@@ -33,7 +33,7 @@ func TestReturn(t *testing.T) {
 	require.Equal(t, listing, all[1].Lists, "the apiserver does not remember the outage")
 	for _, r := range all[2:] {
 		require.Zero(t, r.Lists, "the hubs do")
-		require.GreaterOrEqual(t, r.Requests["tokenreviews"], nodes, "one for each token, and again after a minute")
+		require.GreaterOrEqual(t, r.Requests["tokenreviews"], nodes, "a review for each token, and again after a minute")
 		require.Len(t, r.Hubs, 2)
 		for _, h := range r.Hubs {
 			require.Equal(t, nodes/2, h.Nodes)

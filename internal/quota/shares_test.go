@@ -25,7 +25,7 @@ func TestShares(t *testing.T) {
 	}
 	require.Equal(t, 24, s.Used())
 	require.Equal(t, 12, entered("b"), "more, since there is room")
-	require.Equal(t, 14, entered("d"), "as many as it leaves")
+	require.Equal(t, 14, entered("d"), "half of the rest")
 	for i := range 100 {
 		entered(fmt.Sprint(i))
 	}

@@ -167,7 +167,7 @@ func TestWideIsNotStarved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRoom(t, 8, 0)
 		r.ask("one", "a", 100, false)
-		require.Len(t, r.seated, 1, "as many as there are")
+		require.Len(t, r.seated, 1, "a request for more seats than there are gets all")
 		r.empty()
 
 		r = newRoom(t, 20, 0)
@@ -176,9 +176,9 @@ func TestWideIsNotStarved(t *testing.T) {
 		}
 		r.ask("little", "a", 2, false)
 		r.ask("little", "b", 14, false)
-		require.NotContains(t, r.seated, "little/b", "it may not have so many")
+		require.NotContains(t, r.seated, "little/b", "a connection exceeds its share")
 		r.ask("much", "b", 1, false)
-		require.Contains(t, r.seated, "much/b", "it keeps no other user waiting")
+		require.Contains(t, r.seated, "much/b", "a narrow request of another user is seated")
 		r.empty()
 	})
 }

@@ -245,7 +245,7 @@ func TestLimits(t *testing.T) {
 	refused := func(user string, upgrade bool) {
 		t.Helper()
 		a := send(user, upgrade)
-		require.NotNil(t, a, "it is forwarded")
+		require.NotNil(t, a, "forwarded")
 		require.Equal(t, http.StatusTooManyRequests, a.code)
 		require.Equal(t, "1", a.retry)
 		var got metav1.Status

@@ -70,7 +70,7 @@ func TestConnectionsPerAddress(t *testing.T) {
 		return all
 	}
 	first := accepted("192.0.2.2", maxRemote/2+10)
-	require.Len(t, first, maxRemote/2, "as many as it leaves to others")
+	require.Len(t, first, maxRemote/2, "an address takes half of the connections at most")
 	require.Len(t, refused, 10)
 	require.Equal(t, "192.0.2.2:40000", refused[0])
 	require.Len(t, accepted("::ffff:192.0.2.2", 5), 0, "the same address")
@@ -85,7 +85,7 @@ func TestConnectionsPerAddress(t *testing.T) {
 	require.Len(t, accepted("127.0.0.1", 10), 10)
 	for _, c := range first {
 		require.NoError(t, c.Close())
-		require.NoError(t, c.Close(), "again")
+		require.NoError(t, c.Close(), "a second Close")
 	}
 	require.Equal(t, maxRemote/2, l.remote.Used())
 	require.Len(t, accepted("192.0.2.2", 1), 1)

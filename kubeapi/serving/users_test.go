@@ -50,9 +50,9 @@ func TestUserRate(t *testing.T) {
 		}
 		require.Equal(t, userBurst, served("fast", userBurst+500))
 		require.Len(t, refused, 500)
-		require.Equal(t, map[string]int{"1": 200, "2": 100, "3": 100, "4": 100}, comeAgain, "as many as are served then")
+		require.Equal(t, map[string]int{"1": 200, "2": 100, "3": 100, "4": 100}, comeAgain, "no more clients a second than are served")
 		require.ErrorIs(t, refused[0], ErrTooFast)
-		require.Equal(t, 300, served("other", 300), "as a kubelet's at its start")
+		require.Equal(t, 300, served("other", 300), "requests of a kubelet's start are served")
 		require.Equal(t, 10*userBurst, served("", 10*userBurst), "those of this machine are not limited")
 		time.Sleep(time.Second)
 		require.Equal(t, userRate, served("fast", 500))

@@ -110,7 +110,7 @@ func TestSameRequest(t *testing.T) {
 			require.Equal(t, "refused by the server", out.Body.String())
 			require.Equal(t, "server", out.Header().Get("X-From"))
 			again, _ = w.send(kubelet(asJSON))
-			require.Equal(t, token, again, "it is still there for the other request")
+			require.Equal(t, token, again, "the token stays stored for the other request")
 		})
 	}
 }
@@ -182,7 +182,7 @@ func TestTokenNotRepeated(t *testing.T) {
 			w.objects["pods shop/till-0"], w.objects["serviceaccounts shop/till"] = "p1", "sa1"
 			require.Len(t, w.objects, before)
 			again, _ = w.send(kubelet(packed))
-			require.Equal(t, tc.stays, again == token, "it stays in the store")
+			require.Equal(t, tc.stays, again == token, "the token stays stored")
 		})
 	}
 }
@@ -221,7 +221,7 @@ func TestServerAnswers(t *testing.T) {
 			}
 			w.code = http.StatusServiceUnavailable
 			again, _ = w.send(kubelet(packed))
-			require.Equal(t, tc.stays, again == token, "it stays in the store")
+			require.Equal(t, tc.stays, again == token, "the token stays stored")
 		})
 	}
 }

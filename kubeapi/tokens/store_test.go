@@ -149,7 +149,7 @@ func TestStoredTokensAreBounded(t *testing.T) {
 		require.True(t, has(w, "a", "short"), "not yet: it would be a write more")
 		w.clock.SetTime(start.Add(time.Hour + time.Minute))
 		w.Store.purged = time.Time{}
-		require.Empty(t, w.Store.surplus(digest("a", "short"), w.clock.Now()), "what is about to be stored is not deleted")
+		require.Empty(t, w.Store.surplus(digest("a", "short"), w.clock.Now()), "the token to be stored is not deleted")
 		w.Store.purged = time.Time{}
 		put(w, "a", "new", 10*time.Hour, 0)
 		require.False(t, has(w, "a", "short"))

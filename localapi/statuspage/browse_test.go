@@ -162,7 +162,7 @@ func TestBrowse_LinksLeadFromTheStatusPageToAnObject(t *testing.T) {
 	shop := s.get(t, all.links("shop (3)")[0])
 	require.Contains(t, shop.text, "objects in namespace shop")
 	require.Contains(t, shop.text, "configmaps 2 3m0s stored pods@shop never synced, stored secrets 1")
-	require.NotContains(t, shop.text, "nodes", "it has no objects in the namespace")
+	require.NotContains(t, shop.text, "nodes", "a cluster-scoped collection on a namespace's page")
 
 	maps := s.get(t, shop.links("configmaps")[0])
 	require.Equal(t, 200, maps.code)
@@ -198,7 +198,7 @@ metadata:
 	changes := s.get(t, maps.links("changes of the last hour")[0])
 	require.Contains(t, changes.text, "Received Change Object Version 3m ago added shop/new 8 50m ago deleted shop/old 7 50m ago modified shop/till 6")
 	require.Len(t, changes.links("shop/till"), 1)
-	require.Empty(t, changes.links("shop/old"), "it is not stored any more")
+	require.Empty(t, changes.links("shop/old"), "a deleted object has no link")
 	require.Equal(t, maps.links("till"), changes.links("shop/till"))
 }
 
@@ -280,7 +280,7 @@ stringData:
 type: Opaque
 `, a.yaml)
 	require.Contains(t, a.text, "The values are not shown here: snapcache dump secrets prints them.")
-	require.Empty(t, a.links("as JSON"), "one more click would show them")
+	require.Empty(t, a.links("as JSON"), "no link to the JSON of a Secret")
 }
 
 // A collection with many objects comes in pages, which together have each object once, also under a

@@ -23,7 +23,7 @@ func TestAdjustInterval(t *testing.T) {
 	before := db.Stats().Commits
 	require.NoError(t, c.Apply(store.Batch{Changes: []store.Change{put(2, 2)}, Checkpoint: now(2)}))
 	clock.step(24*time.Second - time.Millisecond) // twelve intervals, as the batch is small
-	require.Equal(t, before, db.Stats().Commits, "it waits")
+	require.Equal(t, before, db.Stats().Commits, "a small batch is not flushed early")
 	clock.step(time.Millisecond)
 	require.Equal(t, before+1, db.Stats().Commits)
 }

@@ -334,7 +334,7 @@ func TestQuota(t *testing.T) {
 	}
 	require.Error(t, db.Flush())
 	require.LessOrEqual(t, db.Stats().FileBytes, int64(4<<20))
-	require.EqualValues(t, n*50, c.State().Count, "what was refused is not there, what was applied is")
+	require.EqualValues(t, n*50, c.State().Count, "refused batches are absent, applied ones stored")
 	v, err := c.View()
 	require.NoError(t, err)
 	_, err = v.Get(fmt.Sprintf("ns/o-%d-49", n-1))
@@ -373,7 +373,7 @@ func TestFoldBoundsCells(t *testing.T) {
 		}
 		require.NoError(t, c.Apply(store.Batch{Changes: changes, Checkpoint: goingOn((n+1)*2000 + 2)}))
 		require.NoError(t, db.Flush())
-		require.Less(t, db.JournalBytes(), 8<<20, "it is not the bytes that bring it")
+		require.Less(t, db.JournalBytes(), 8<<20, "the fold comes before the journal is large")
 		folded = db.JournalBytes() < before
 	}
 	require.True(t, folded)
@@ -421,7 +421,7 @@ func TestViewExpires(t *testing.T) {
 			}
 		}
 		require.ErrorIs(t, last, store.ErrViewExpired)
-		require.Equal(t, 3, n, "what came before is good, nothing comes after")
+		require.Equal(t, 3, n, "the objects before the corrupt one, none after it")
 		_, err = v.Get("ns/1")
 		require.ErrorIs(t, err, store.ErrViewExpired)
 		_, err = v.Header("ns/1")

@@ -256,7 +256,7 @@ func TestCompactOpenRefuses(t *testing.T) {
 	at = func(step string) error {
 		if step == "copied" {
 			_, _, err := db.Compact(context.Background())
-			require.ErrorIs(t, err, bolt.ErrBusy, "one at a time")
+			require.ErrorIs(t, err, bolt.ErrBusy, "a second compaction")
 			return db.Fold()
 		}
 		return nil

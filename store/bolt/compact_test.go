@@ -108,7 +108,7 @@ func TestCompact(t *testing.T) {
 	require.NotZero(t, target.Mode()&os.ModeSymlink, "a link stays one")
 	require.NoFileExists(t, path+".compact")
 	require.Equal(t, was, content(t, path))
-	require.Equal(t, bolt.Clean, bolt.LastShutdown(path), "it was checked and is complete")
+	require.Equal(t, bolt.Clean, bolt.LastShutdown(path), "the compacted file counts as closed cleanly")
 
 	report, err := bolt.Check(path, bolt.Keyring{}, nil)
 	require.NoError(t, err)

@@ -354,7 +354,7 @@ func TestCorruptJournal(t *testing.T) {
 	db, err = bolt.Open(crashed, bolt.Options{})
 	require.NoError(t, err)
 	defer db.Close()
-	require.NoError(t, db.JournalCorruption(), "what was given up is not met again")
+	require.NoError(t, db.JournalCorruption(), "the corrupt part of the journal is gone after an opening")
 	check(db)
 }
 

@@ -102,7 +102,7 @@ func TestCorruptDescription(t *testing.T) {
 		report, err := bolt.Check(path, keys, nil)
 		require.NoError(t, err)
 		require.True(t, report.Usable())
-		require.Len(t, report.Notes, 2, "that there is no list yet, and the description")
+		require.Len(t, report.Notes, 2, "notes: no list yet, corrupt description")
 		require.Contains(t, report.Notes[0].Reason, "about:")
 		db, err := bolt.Open(path, bolt.Options{Keys: keys})
 		require.NoError(t, err)

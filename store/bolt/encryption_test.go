@@ -288,7 +288,7 @@ func TestWrongKey(t *testing.T) {
 			require.Equal(t, was, readFile(t, path), c.name)
 		}
 	}
-	require.Equal(t, bolt.Crashed, bolt.LastShutdown(path), "which needs no key")
+	require.Equal(t, bolt.Crashed, bolt.LastShutdown(path), "LastShutdown needs no key")
 	report, err := bolt.Check(path, bolt.Keyring{Previous: []*bolt.EncryptionKey{newKey(2), newKey(1)}}, nil)
 	require.NoError(t, err)
 	require.True(t, report.OK(), report.Problems)

@@ -236,6 +236,6 @@ func TestHistoryOfCorruptRecord(t *testing.T) {
 	report, err := bolt.Check(path, bolt.Keyring{}, nil)
 	require.NoError(t, err)
 	for _, p := range report.Problems {
-		require.Contains(t, p.Reason, "bytes, its state has", "what a corrupt record adds to the total is not known")
+		require.Contains(t, p.Reason, "bytes, its state has", "only the total may differ, since the corrupt record's part is unknown")
 	}
 }

@@ -43,7 +43,7 @@ func TestFlush_SmallBatch_Waits(t *testing.T) {
 			before := db.Stats().Commits
 			require.NoError(t, c.Apply(x.batch))
 			clock.step(x.after - time.Millisecond)
-			require.Equal(t, before, db.Stats().Commits, "it waits")
+			require.Equal(t, before, db.Stats().Commits, "the batch is not flushed early")
 			clock.step(time.Millisecond)
 			require.Equal(t, before+1, db.Stats().Commits)
 			clock.step(time.Hour)
@@ -71,7 +71,7 @@ func TestFlush_SmallBatch_Waits(t *testing.T) {
 
 	apply(20)
 	require.NoError(t, db.Flush())
-	require.True(t, flushed(), "there is a dictionary now")
+	require.True(t, flushed(), "the flush that makes the dictionary")
 	clock.step(time.Hour)
 	require.False(t, flushed())
 

@@ -125,7 +125,7 @@ func TestPreviousVersion(t *testing.T) {
 			require.NoError(t, err)
 			v, err := pods.View()
 			require.NoError(t, err)
-			require.ElementsMatch(t, []string{"app", "node"}, v.Indexes(), "none is built again")
+			require.ElementsMatch(t, []string{"app", "node"}, v.Indexes(), "the indexes are not built again")
 			v.Close()
 			check(db)
 			for range 3 {

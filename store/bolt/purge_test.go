@@ -108,7 +108,7 @@ func TestPurge(t *testing.T) {
 	require.NoError(t, err)
 	h, err := v.Header("ns/o0002")
 	require.NoError(t, err)
-	require.Equal(t, "1002", h.RV, "what was in the journal only")
+	require.Equal(t, "1002", h.RV, "a change that was only in the journal")
 	v.Close()
 	require.NoError(t, db.Close())
 

@@ -176,7 +176,7 @@ func TestRekey_DiskFull_IsRetried(t *testing.T) {
 	require.NoError(t, c.Apply(store.Batch{Changes: []store.Change{storetest.Put(sampleObject(3, 300))}, Checkpoint: storetest.Checkpoint(300)}))
 	require.True(t, db.Stats().EncryptionDue)
 	require.Empty(t, db.Stats().EncryptionKey)
-	require.NoError(t, db.Close(), "which does not wait for the next try")
+	require.NoError(t, db.Close(), "Close during the wait for the next try")
 	require.Empty(t, log)
 	report, err := bolt.Check(path, bolt.Keyring{}, nil)
 	require.NoError(t, err)

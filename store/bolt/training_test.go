@@ -200,7 +200,7 @@ func TestDictionaryOfFewObjects(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, db.Drop("a"))
 	require.NoError(t, db.Close())
-	require.Zero(t, dictionaries(t, path), "they go with their collection")
+	require.Zero(t, dictionaries(t, path), "dictionaries are deleted with their collection")
 }
 
 // Objects of one kind, listed namespace by namespace, need one dictionary.

@@ -36,7 +36,7 @@ func TestWriterViewEndsWithACommit(t *testing.T) {
 	}
 	for range 3 {
 		apply()
-		require.Equal(t, 2, db.OpenReads(), "one for each collection")
+		require.Equal(t, 2, db.OpenReads(), "one read transaction for each collection")
 		apply()
 		require.Equal(t, 2, db.OpenReads())
 		require.NoError(t, db.Flush())

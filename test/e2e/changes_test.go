@@ -66,7 +66,7 @@ func TestChanges(t *testing.T) {
 	d.create("marker-two")
 	a = x.start()
 	a.requireServers(cp, "configmaps")
-	require.Zero(t, a.relists("configmaps").total(), "it resumed")
+	require.Zero(t, a.relists("configmaps").total(), "lists of a resume")
 	since = x.requireChanges(cp, since)
 	a.stop()
 	x.requireChanges(cp, since)

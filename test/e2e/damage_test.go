@@ -73,7 +73,7 @@ func TestCorruptRecord(t *testing.T) {
 	require.Equal(t, 1, a.counters("snapcache_corrupt_records_total", "pods", "collection").total())
 	require.Equal(t, 1+store.NewestKeys, since.Count("LIST", "configmaps"), "the probe and the newest objects")
 	require.Equal(t, 1, since.Count("GET", "configmaps"))
-	require.Equal(t, 2+store.NewestKeys, since.Count("LIST", "pods"), "as well, and one of one object, because of the selector")
+	require.Equal(t, 2+store.NewestKeys, since.Count("LIST", "pods"), "the probe, the newest objects, and the object, which is listed because of the selector")
 	require.Equal(t, 1, since.Count("LIST", "widgets"), "the probe")
 	for id, c := range a.awaitCaughtUp(anywhere(ids...)) {
 		require.Zero(t, c.Lists, id)

@@ -33,7 +33,7 @@ func TestDurableAfterDisconnect(t *testing.T) {
 	a.awaitCaughtUp(anywhere(id))
 	rv := changed(a)
 	a.kill()
-	require.Negative(t, compareRV(t)(stored(), rv), "it was written though the server was there, which makes the rest prove nothing")
+	require.Negative(t, compareRV(t)(stored(), rv), "the event was flushed before the disconnect, so the test proves nothing")
 
 	a = x.start()
 	a.awaitCaughtUp(map[string]string{id: rv})

@@ -71,7 +71,7 @@ func TestFaultDiskFullAgent(t *testing.T) {
 	require.Zero(t, a.counters("snapcache_store_failing", "", "").total())
 	a.requireServers(cp, "configmaps")
 	for _, c := range a.awaitCaughtUp(anywhere("configmaps")) {
-		require.Equal(t, 1, int(c.Lists), "there was no other list")
+		require.Equal(t, 1, int(c.Lists), "one list only")
 	}
 	want := onServer(t, cp, "configmaps")
 	a.kill()
@@ -116,13 +116,13 @@ func TestFaultDiskFullForLong(t *testing.T) {
 	x.awaitLog("there is no room for more")
 	require.Contains(t, string(x.must("status")), "changes can't be stored")
 	require.Less(t, len(x.cached("configmaps")), most/size)
-	require.Less(t, network.answered.Load()-before, int64(most), "it went on reading")
+	require.Less(t, network.answered.Load()-before, int64(most), "the agent read on although it could not store")
 
 	disk.Set(faultfs.Faults{})
 	a.requireServers(cp, "configmaps")
 	a.await("the end of the alarm", func(s *localapi.Status) string { return s.Store.Problem })
 	for _, c := range a.awaitCaughtUp(anywhere("configmaps")) {
-		require.Equal(t, 1, int(c.Lists), "there was no other list")
+		require.Equal(t, 1, int(c.Lists), "one list only")
 	}
 	a.stop()
 	requireSame(t, "configmaps", onServer(t, cp, "configmaps"), x.cached("configmaps"))

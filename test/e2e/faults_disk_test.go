@@ -119,7 +119,7 @@ func (s script) run(t *testing.T, f faultfs.Faults, failing func(error)) faultfs
 	}
 	counts := x.disk.Counts()
 	x.disk.Set(faultfs.Faults{})
-	require.NoError(t, x.flush(), "there is room again")
+	require.NoError(t, x.flush(), "a flush once there is room again")
 	require.NoError(t, x.db.Stats().FlushError)
 	x.equal("caught up")
 	for range 5 {

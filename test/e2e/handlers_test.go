@@ -40,7 +40,7 @@ func TestHandlersGetOnlyChanges(t *testing.T) {
 	first.stop()
 	seeded := onServer(t, cp, "configmaps")
 	require.Equal(t, keysOf(seeded), first.handler.sorted("added first"), "every object is added")
-	require.Equal(t, []string{"added first"}, first.handler.kinds(), "and nothing else happens")
+	require.Equal(t, []string{"added first"}, first.handler.kinds(), "no other calls")
 
 	updated, deleted, added := changeConfigMaps(t, cp)
 	forget(t, cp)
@@ -49,7 +49,7 @@ func TestHandlersGetOnlyChanges(t *testing.T) {
 	second.awaitSame(t, cp)
 	second.stop()
 	require.Equal(t, []store.Reason{store.ReasonExpired}, second.reasons, "why it was listed")
-	require.Equal(t, keysOf(seeded), second.handler.sorted("added first"), "what is stored comes first")
+	require.Equal(t, keysOf(seeded), second.handler.sorted("added first"), "stored objects come first")
 	require.Equal(t, slices.Sorted(slices.Values(updated)), second.handler.sorted("updated"))
 	require.Equal(t, slices.Sorted(slices.Values(deleted)), second.handler.sorted("deleted"))
 	require.Equal(t, slices.Sorted(slices.Values(added)), second.handler.sorted("added"))

@@ -36,5 +36,5 @@ func TestReset(t *testing.T) {
 		require.Equal(t, "initial", c.ListReason, id)
 	}
 	a.stop()
-	require.NotEmpty(t, x.must("dump", "nodes", "--db", aside[0], "-o", "name"), "what was set aside is whole")
+	require.NotEmpty(t, x.must("dump", "nodes", "--db", aside[0], "-o", "name"), "the database that was set aside is complete")
 }

@@ -55,7 +55,7 @@ func TestSchemaChanged(t *testing.T) {
 	a.stop()
 
 	a = x.start()
-	require.Zero(t, a.awaitCaughtUp(anywhere("widgets.example.com"))["widgets.example.com"].Lists, "what did not change costs no list")
+	require.Zero(t, a.awaitCaughtUp(anywhere("widgets.example.com"))["widgets.example.com"].Lists, "an unchanged schema makes no list")
 	a.stop()
 }
 

@@ -124,7 +124,7 @@ func TestStatusPageGuarded(t *testing.T) {
 	require.Equal(t, http.StatusOK, ask(http.MethodGet, loopback, "localhost", ""))
 	require.Equal(t, http.StatusForbidden, ask(http.MethodGet, loopback, "evil.example", ""))
 	require.Equal(t, http.StatusNotFound, ask(http.MethodGet, loopback+"v1alpha1/status", "localhost", ""), "the API is on the socket alone")
-	require.Equal(t, http.StatusNotFound, ask(http.MethodGet, loopback+"browse/", "localhost", ""), "and so are the objects")
+	require.Equal(t, http.StatusNotFound, ask(http.MethodGet, loopback+"browse/", "localhost", ""), "the pages of the objects are not served there")
 	a.stop()
 }
 

@@ -179,7 +179,7 @@ func withdraw(t *testing.T, leaving, staying *caller, binding string) func(*test
 		a, err := c.http.Do(r)
 		require.NoError(t, err)
 		require.Equal(t, http.StatusOK, a.StatusCode)
-		require.Empty(t, a.Header.Get("Age"), "it is forwarded")
+		require.Empty(t, a.Header.Get("Age"), "a forwarded watch has no Age")
 		ended := make(chan time.Time, 1)
 		go func() {
 			defer a.Body.Close()
@@ -198,7 +198,7 @@ func withdraw(t *testing.T, leaving, staying *caller, binding string) func(*test
 		case at := <-gone:
 			require.Less(t, at.Sub(began), 70*time.Second) // a minute, and moments of a busy machine
 		case <-time.After(time.Until(began.Add(75 * time.Second))):
-			require.Fail(t, "it lasts")
+			require.Fail(t, "the watch did not end within 75 s of the withdrawal")
 		}
 		require.Empty(t, lasting, "the other one lasts")
 	}

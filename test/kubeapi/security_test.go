@@ -59,7 +59,7 @@ func TestSecurity(t *testing.T) {
 		got := f.reached(t, asUser)
 		require.NotEmpty(t, got, "the control: one with valid credentials is")
 		for _, x := range got {
-			require.Regexp(t, "^system:serviceaccount:"+mine+`:limited ([34]\d\d .*|200 get /(version|api))$`, x, "it is that user's, and refused")
+			require.Regexp(t, "^system:serviceaccount:"+mine+`:limited ([34]\d\d .*|200 get /(version|api))$`, x, "the request counts as that user's, and is refused")
 		}
 	})
 	t.Run("scopes", func(t *testing.T) { v.testScopes(t, limited, reader) })
@@ -75,7 +75,7 @@ func TestSecurity(t *testing.T) {
 		code, body := v.send(t, events, http.MethodGet, "/api/v1/events")
 		require.Equal(t, http.StatusOK, code)
 		require.Contains(t, body, v.marker, "the control: events of that namespace are seen")
-		require.NotContains(t, body, base64.StdEncoding.EncodeToString([]byte(v.marker)), "but no Secret")
+		require.NotContains(t, body, base64.StdEncoding.EncodeToString([]byte(v.marker)), "a Secret's content in the answer")
 		for _, query := range []string{"", "?resourceVersion=x", "?resourceVersion=999999999", "?limit=x", "?fieldSelector=nope%3D1", "?labelSelector=(", "?continue=x",
 			"?watch=1&resourceVersion=x", "?resourceVersionMatch=Exact", "?fieldSelector=type%3DOpaque", "?timeoutSeconds=x"} {
 			code, there := v.send(t, events, http.MethodGet, secrets+"/x0"+query)
@@ -353,12 +353,12 @@ func (v *vault) withdraw(t *testing.T) func(*testing.T) {
 		defer kept.Close()
 		select {
 		case err := <-gone:
-			require.NoError(t, err, "it ends in good order")
+			require.NoError(t, err, "the watch was cut, not ended")
 		case <-time.After(time.Until(began.Add(75 * time.Second))):
-			require.Fail(t, "it lasts")
+			require.Fail(t, "the watch did not end within 75 s of the withdrawal")
 		}
 		require.Less(t, took, 70*time.Second) // a minute, and moments of a busy machine
-		require.True(t, v.leaks(seen.String()), "it had begun")
+		require.True(t, v.leaks(seen.String()), "the watch had sent objects before")
 		require.Empty(t, lasting, "the other one lasts")
 	}
 }

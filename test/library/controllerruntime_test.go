@@ -166,7 +166,7 @@ func TestSeveralNamespaces(t *testing.T) {
 
 	r, stop := manage(t, namespaces, dir, req)
 	awaitFound(t, r, map[string]string{"a": "1", "b": "1"})
-	require.Equal(t, 2, req.take(), "one for each namespace")
+	require.Equal(t, 2, req.take(), "one list for each namespace")
 	stop()
 	require.NotContains(t, r.snapshot(), "left-out")
 	require.NotContains(t, r.snapshot(), "elsewhere")

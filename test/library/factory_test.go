@@ -101,7 +101,7 @@ func TestFactory(t *testing.T) {
 	typed, dynamic := names(f)
 	require.ElementsMatch(t, []string{"a=1", "b=1"}, typed)
 	require.ElementsMatch(t, []string{"a", "b"}, dynamic)
-	require.Equal(t, 2, req.take(), "one for each informer")
+	require.Equal(t, 2, req.take(), "one list for each informer")
 	stop()
 
 	put(t, c, ns, "a", "2", keep)

@@ -192,7 +192,7 @@ func (x *site) reload(t *testing.T) {
 
 	x.write(t, configPath, agentConfig, 0o644)
 	x.run(t, "systemctl", "reload", "snapcache")
-	require.EqualValues(t, 1, x.awaitCaughtUp(t).Lists, "what did not change was listed again")
+	require.EqualValues(t, 1, x.awaitCaughtUp(t).Lists, "a corrected configuration makes no list")
 	require.Equal(t, pid, x.show(t, "MainPID"))
 }
 

@@ -100,13 +100,13 @@ func TestStallDetector(t *testing.T) {
 	p := newPipeline(t)
 	require.True(t, p.fed(0, 1))
 	p.event(t, "2")
-	require.True(t, p.fed(interval, 1), "it may just be slow")
+	require.True(t, p.fed(interval, 1), "no stall after one interval")
 	require.True(t, p.fed(interval, 1))
 	require.False(t, p.fed(interval, 1))
 	require.False(t, p.fed(100*interval, 1))
 	p.store.answer <- nil
 	await(t, func() bool { return p.c.Tracker.progress.idleFor() == 0 })
-	require.True(t, p.fed(interval, 2), "it went on after all")
+	require.True(t, p.fed(interval, 2), "no stall once the batch is handled")
 }
 
 // TestStallDetector_OthersWrite detects a stall later while other collections write.
@@ -114,7 +114,7 @@ func TestStallDetector_OthersWrite(t *testing.T) {
 	p := newPipeline(t)
 	p.event(t, "2")
 	for n := range int64(stallIntervalsBeside - 1) {
-		require.True(t, p.fed(interval, n), "it may wait for others, who write")
+		require.True(t, p.fed(interval, n), "no stall yet while other collections write")
 	}
 	require.False(t, p.fed(interval, stallIntervalsBeside))
 	p.store.answer <- nil

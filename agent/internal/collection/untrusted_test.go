@@ -22,7 +22,7 @@ func TestUntrustedUntilReplaced(t *testing.T) {
 		c.pipeline = &informer.Pipeline{Queue: queue}
 		untrusted := func() store.Reason { return c.Tracker.Stats().Untrusted(c.ListPending()) }
 		c.Tracker.Refused(store.ReasonExpired, errors.New("410"))
-		require.Empty(t, untrusted(), "what is stored is old, and true")
+		require.Empty(t, untrusted(), "an expired checkpoint makes the content old, not untrusted")
 
 		c.Tracker.Refused(reason, errors.New("another history"))
 		require.Equal(t, reason, untrusted())

@@ -86,7 +86,7 @@ func TestRotatedKeys(t *testing.T) {
 	rotate("k2")
 	require.Eventually(t, known("k2"), patience, pollEvery)
 	rotate("k3")
-	require.Len(t, w.x.rotated, 1, "it has to wait")
+	require.Len(t, w.x.rotated, 1, "a second signing key is fetched only after the interval")
 	require.False(t, known("k3")())
 	require.Equal(t, 3, w.times(keySet))
 	require.Eventually(t, func() bool { w.clock.Step(renewEvery); return known("k3")() }, patience, pollEvery)

@@ -87,7 +87,7 @@ func TestQuestionsServerSilent(t *testing.T) {
 func TestWithdrawnRightUnderFlood(t *testing.T) {
 	w := newWorld(t)
 	w.x.questions.wait = 100 * time.Millisecond
-	require.True(t, w.may("mallory", "list", "secrets"), "it is remembered")
+	require.True(t, w.may("mallory", "list", "secrets"), "the decision is remembered")
 	waiting, released := make(chan struct{}, 4*maxAsked), make(chan struct{})
 	release := sync.OnceFunc(func() { close(released) })
 	defer release()
@@ -118,7 +118,7 @@ func TestWithdrawnRightUnderFlood(t *testing.T) {
 	for i := 0; refused == nil; i++ {
 		select {
 		case refused = <-done:
-			require.Error(t, refused, "it was decided without the server")
+			require.Error(t, refused, "no decision without the server")
 		default:
 			require.True(t, w.may(fmt.Sprint("alice", i), "list", "pods"))
 		}

@@ -42,7 +42,7 @@ func TestDamages_Bounded(t *testing.T) {
 	d.set("pods", "0", nil)
 	d.Note("pods", "0")
 	_, found = d.Count("pods")
-	require.EqualValues(t, maxCorrupt+1, found, "it was corrupt again")
+	require.EqualValues(t, maxCorrupt+1, found, "a key that is corrupt again is counted again")
 	<-d.noticed
 	require.Empty(t, d.noticed)
 }

@@ -57,7 +57,7 @@ func TestSyncedDataIsKept(t *testing.T) {
 		require.Equal(t, 1, d.Counts().Pending)
 		d.Cut(c)
 		_, err = f.WriteAt([]byte("z"), 0)
-		require.ErrorIs(t, err, syscall.EIO, "there is no power")
+		require.ErrorIs(t, err, syscall.EIO, "a write after the power cut")
 		require.NoError(t, f.Close())
 		d.Restart()
 		got := read(t, path)
@@ -134,7 +134,7 @@ func TestDiskFull(t *testing.T) {
 	_, err = f.WriteAt(fill('x', 2*pageSize), 3*pageSize)
 	require.ErrorIs(t, err, syscall.ENOSPC)
 	_, err = f.WriteAt(fill('y', pageSize), 0)
-	require.NoError(t, err, "what is there may be written again")
+	require.NoError(t, err, "a full disk allows overwrites")
 	var fs syscall.Statfs_t
 	require.NoError(t, syscall.Statfs(d.Dir, &fs))
 	require.EqualValues(t, 1, fs.Bavail)
@@ -204,7 +204,7 @@ func TestUnmountAfterKill(t *testing.T) {
 	require.NoError(t, f.Close())
 	waiting := d.client.Go("Disk.AwaitRoom", int64(0), &struct{}{}, nil)
 	require.NoError(t, d.cmd.Process.Signal(syscall.SIGTERM))
-	require.Equal(t, "x", string(read(t, f.Name())), "it goes on")
+	require.Equal(t, "x", string(read(t, f.Name())), "the disk works after SIGTERM")
 	d.Close()
 	<-waiting.Done
 	require.Error(t, waiting.Error)
