@@ -197,7 +197,7 @@ var scripts = []struct {
 		st("add", "h"), st("put", "a"), st("start"), st("put", "b"), st("put", "a"), st("remove", "b"), st("put", "b"), st("recreate", "a"),
 	}},
 	{"an empty list", []step{st("add", "h"), st("start"), st("put", "a")}},
-	{"handlers come and go", []step{st("start"), st("put", "a"), st("add", "h"), st("put", "b"), st("add", "i"), st("drop", "h"), st("put", "c"), st("drop", "h"), st("remove", "a")}},
+	{"handlers added and removed", []step{st("start"), st("put", "a"), st("add", "h"), st("put", "b"), st("add", "i"), st("drop", "h"), st("put", "c"), st("drop", "h"), st("remove", "a")}},
 	{"removed before the start", []step{st("add", "h"), st("drop", "h"), st("put", "a"), st("start"), st("put", "a")}},
 	{"bookmarks", []step{st("add", "h"), st("put", "a"), st("start"), st("elsewhere"), st("elsewhere"), st("put", "a"), st("close"), st("elsewhere"), st("put", "b")}},
 	{"watches end", []step{st("add", "h"), st("put", "a"), st("start"), st("close"), st("put", "a"), st("close"), st("put", "b"), st("internal error"), st("remove", "a")}},

@@ -127,7 +127,7 @@ func TestPackedBytes(t *testing.T) {
 			require.EqualValues(t, len(plain.written())+len(packed.written()), valueOf(t, w.server.opts.Metrics.bytes.WithLabelValues("watch")))
 		})
 	})
-	t.Run("return", func(t *testing.T) {
+	t.Run("client returns", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
 			const pods = 100
 			for version := range 2 {

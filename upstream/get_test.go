@@ -46,7 +46,7 @@ func TestGet(t *testing.T) {
 		{"not selected", SourceOptions{LabelSelector: "x=y"}, "shop/a", listPath + "?fieldSelector=metadata.name%3Da&labelSelector=x%3Dy", 200, list(""), "gone"},
 		{"no resource", SourceOptions{LabelSelector: "x=y"}, "shop/a", listPath + "?fieldSelector=metadata.name%3Da&labelSelector=x%3Dy", 404, statusBody(404, "NotFound", "no", `{"name":"a"}`), "no"},
 		{"unusable", SourceOptions{LabelSelector: "x=y"}, "shop/a", listPath + "?fieldSelector=metadata.name%3Da&labelSelector=x%3Dy", 200, list(`{"metadata":{}}`), "name"},
-		{"selected another", SourceOptions{LabelSelector: "x=y"}, "mall/a", "/api/v1/namespaces/mall/pods?fieldSelector=metadata.name%3Da&labelSelector=x%3Dy", 200, list(onePod), "the server sent shop/a"},
+		{"another object selected", SourceOptions{LabelSelector: "x=y"}, "mall/a", "/api/v1/namespaces/mall/pods?fieldSelector=metadata.name%3Da&labelSelector=x%3Dy", 200, list(onePod), "the server sent shop/a"},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			asked := ""
@@ -121,9 +121,9 @@ func TestCurrent(t *testing.T) {
 		{"over 16 MiB", SourceOptions{}, "", path, 200, list("9", onePod) + strings.Repeat(" ", maxObject), Current{}, ErrTooLarge.Error()},
 
 		{"then", SourceOptions{}, "5", past, 200, list("5", onePod), Current{true, "u", "7", "5", "5"}, ""},
-		{"none then", SourceOptions{}, "5", past, 200, list("5", ""), Current{At: "5", ListRV: "5"}, ""},
+		{"absent at that state", SourceOptions{}, "5", past, 200, list("5", ""), Current{At: "5", ListRV: "5"}, ""},
 		{"another state", SourceOptions{}, "5", past, 200, list("9", onePod), Current{true, "u", "7", "9", "9"}, ""},
-		{"none, another state", SourceOptions{}, "5", past, 200, list("9", ""), Current{At: "9", ListRV: "9"}, ""},
+		{"absent, answered from another state", SourceOptions{}, "5", past, 200, list("9", ""), Current{At: "9", ListRV: "9"}, ""},
 		{"compacted", SourceOptions{}, "5", past, 410, statusBody(410, "Expired", "compacted", ""), Current{}, "compacted"},
 	} {
 		t.Run(x.name, func(t *testing.T) {

@@ -84,7 +84,7 @@ func TestListBody(t *testing.T) {
 		{"unknown members", pods, `{"x":{"items":[1]},"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[],"y":[[]]}`, nil, 0, ""},
 		{"list kind of a CRD", tills, strings.Replace(metaLast, "TillList", "TillCollection", 1), []string{"n/a", "n/b"}, 0, ""},
 		{"item without metadata", pods, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[{},{"metadata":{"name":"a"}}]}`, []string{"a"}, 1, ""},
-		{"items that are nothing", pods, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[1,null,"x",[],{"metadata":{"name":"a"}}]}`, []string{"a"}, 4, ""},
+		{"items that are no objects", pods, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[1,null,"x",[],{"metadata":{"name":"a"}}]}`, []string{"a"}, 4, ""},
 		{"item of another type", pods, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[{"kind":"Node","apiVersion":"v1","metadata":{"name":"a"}}]}`, nil, 1, ""},
 		{"item of another version", tills, strings.Replace(metaLast, `[{"apiVersion":"shop.example.com/v1"`, `[{"apiVersion":"shop.example.com/v2"`, 1), []string{"n/b"}, 1, ""},
 

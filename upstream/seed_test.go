@@ -150,7 +150,7 @@ func TestSeed(t *testing.T) {
 		why          ErrorClass
 		took         time.Duration
 	}{
-		{"as it should be", nil, nil, fromSeed, "", 0},
+		{"no failure", nil, nil, fromSeed, "", 0},
 		{"an empty collection", nil, func(m *member) { m.empty = true }, fromSeed, "", 0},
 		{"a page breaks", nil, func(m *member) { m.list.breaks[1] = []int{4} }, fromSeed, "", time.Second},
 		{"busy for a while", nil, func(m *member) {

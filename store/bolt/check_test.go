@@ -165,8 +165,8 @@ func TestCheckFinds(t *testing.T) {
 		{"record lost", func(tx *bbolt.Tx) error { return bucketAt(tx, objects).Delete([]byte("shop/o-04")) }, "pods", "", "it has 36 objects, its state has 37"},
 		{"index entry lost", func(tx *bbolt.Tx) error { return bucketAt(tx, apps).Delete([]byte("camera\x00shop/o-04")) }, "pods", "shop/o-04", `index app does not have it under "camera"`},
 		{"index entry wrong", put(apps, []byte("till\x00shop/o-04"), nil), "pods", "shop/o-04", `index app has it under "till", where it does not belong`},
-		{"index entry of none", put(apps, []byte("till\x00shop/none"), nil), "pods", "shop/none", `index app has it under "till", and there is no such object`},
-		{"index entry odd", put(apps, []byte("till"), nil), "pods", "", `index app has a malformed entry "till"`},
+		{"index entry without an object", put(apps, []byte("till\x00shop/none"), nil), "pods", "shop/none", `index app has it under "till", and there is no such object`},
+		{"index entry malformed", put(apps, []byte("till"), nil), "pods", "", `index app has a malformed entry "till"`},
 		{"index gone", func(tx *bbolt.Tx) error { return bucketAt(tx, pods+"/index").DeleteBucket([]byte("app")) }, "pods", "", "index app: a bucket is missing"},
 		{"unknown index", put(pods+"/index/mine", []byte("x\x00shop/none"), nil), "pods", "shop/none", `index mine has it under "x", and there is no such object`},
 		{"list of indexes", change(pods, []byte("indexes"), flip), "pods", "", "indexes: checksum does not match"},
@@ -181,7 +181,7 @@ func TestCheckFinds(t *testing.T) {
 		{"feed gone", func(tx *bbolt.Tx) error { return bucketAt(tx, pods).DeleteBucket([]byte("feed")) }, "pods", "", "change feed: a bucket is missing"},
 		{"tombstone lost", func(tx *bbolt.Tx) error { return bucketAt(tx, pods+"/tombs").Delete([]byte("\x03102")) }, "pods", "", "the deletion at 102 has no tombstone"},
 		{"tombstone flipped", change(pods+"/tombs", []byte("\x03102"), flip), "pods", "shop/o-40", "its tombstone at 102: checksum does not match"},
-		{"tombstone of none", put(pods+"/tombs", []byte("\x03109"), []byte("x")), "pods", "", "the tombstone at 109 belongs to no deletion"},
+		{"tombstone without a deletion", put(pods+"/tombs", []byte("\x03109"), []byte("x")), "pods", "", "the tombstone at 109 belongs to no deletion"},
 		{"count", state(func(s *store.State) { s.Count++ }), "pods", "", "it has 40 objects, its state has 41"},
 		{"bytes", state(func(s *store.State) { s.Bytes += 1000 }), "pods", "", "bytes, its state has"},
 		{"no RV", state(func(s *store.State) { s.RV = "" }), "pods", "", "it is synced and has no resourceVersion"},
@@ -197,8 +197,8 @@ func TestCheckFinds(t *testing.T) {
 		{"pointer flipped", change("c/pods", []byte("dict"), flip), "pods", "", "dict: checksum does not match"},
 		{"no collection", put("c", []byte("x"), []byte("y")), "", "", `collection "x" is not a bucket`},
 		{"dictionary flipped", change("dict", []byte{0, 0, 0, 1}, flip), "", "", "dictionary 1 is corrupt"},
-		{"dictionary of none", put("dict", []byte{0, 0, 0, 9}, []byte("xxxxxxxx")), "", "", "dictionary 9 is ahead of the sequence 1: a new one would take its id"},
-		{"dictionary odd", put("dict", []byte("x"), []byte("y")), "", "", "dictionary under the key 78, which is no id"},
+		{"dictionary ahead of the sequence", put("dict", []byte{0, 0, 0, 9}, []byte("xxxxxxxx")), "", "", "dictionary 9 is ahead of the sequence 1: a new one would take its id"},
+		{"dictionary key malformed", put("dict", []byte("x"), []byte("y")), "", "", "dictionary under the key 78, which is no id"},
 		{"dictionary lost", func(tx *bbolt.Tx) error { return bucketAt(tx, "dict").Delete([]byte{0, 0, 0, 1}) }, "pods", "", "its dictionary 1 is missing"},
 		{"journal flipped", change("journal/"+string(seq(2)), []byte("entry"), flip), "", "", "journal entry 2: journal entry is corrupt"},
 		{"journal lost", func(tx *bbolt.Tx) error { return bucketAt(tx, "journal").DeleteBucket(seq(2)) }, "", "", "journal entry 3: entries before it are missing"},
@@ -210,8 +210,8 @@ func TestCheckFinds(t *testing.T) {
 			require.NoError(t, journal.ForEachBucket(func(k []byte) error { return tx.MoveBucket(k, journal, other) }))
 			return tx.DeleteBucket([]byte("journal"))
 		}, "", "", `the file has a bucket "kournal", which is not of this format`},
-		{"journal odd", put("journal", []byte("x"), []byte("y")), "", "", "journal entry 78: its key is no sequence number"},
-		{"journal of none", func(tx *bbolt.Tx) error { return bucketAt(tx, "c").DeleteBucket([]byte("pods")) }, "", "", `journal entry 1: it changes the bucket "c/pods", which is missing`},
+		{"journal key malformed", put("journal", []byte("x"), []byte("y")), "", "", "journal entry 78: its key is no sequence number"},
+		{"journal of a missing bucket", func(tx *bbolt.Tx) error { return bucketAt(tx, "c").DeleteBucket([]byte("pods")) }, "", "", `journal entry 1: it changes the bucket "c/pods", which is missing`},
 		{"created", put("meta", []byte("created"), []byte("yesterday")), "", "", "meta: the time of creation"},
 		{"epoch", put("meta", []byte("epoch"), []byte("x")), "", "", "meta: the epoch has 1 bytes, not 8"},
 	} {
@@ -252,13 +252,13 @@ func TestCheckPages(t *testing.T) {
 		damage func(b []byte)
 		reason string
 	}{
-		{"another page", func(b []byte) { b[0] ^= 1 }, "its header is that of page"},
-		{"no type", func(b []byte) { b[8] = 0x40 }, "it is of no known type: 0x40"},
-		{"too many", func(b []byte) { b[11] = 0xff }, "does not fit"},
-		{"goes on too far", func(b []byte) { b[14] = 0xff }, "it goes on to page"},
-		{"goes on into one", func(b []byte) { b[12] = 1 }, "page"},
-		{"out of the page", func(b []byte) { b[16+7] = 0x40 }, "element 0 reaches out of it"},
-		{"a circle", func(b []byte) { // a branch whose only page is itself
+		{"page number wrong", func(b []byte) { b[0] ^= 1 }, "its header is that of page"},
+		{"unknown page type", func(b []byte) { b[8] = 0x40 }, "it is of no known type: 0x40"},
+		{"too many elements", func(b []byte) { b[11] = 0xff }, "does not fit"},
+		{"overflow beyond the file", func(b []byte) { b[14] = 0xff }, "it goes on to page"},
+		{"overflow into another page", func(b []byte) { b[12] = 1 }, "page"},
+		{"element outside the page", func(b []byte) { b[16+7] = 0x40 }, "element 0 reaches out of it"},
+		{"page cycle", func(b []byte) { // a branch whose only page is itself
 			b[8], b[10], b[11] = 1, 1, 0
 			binary.LittleEndian.PutUint32(b[16:], 16)
 			binary.LittleEndian.PutUint32(b[20:], 1)
