@@ -171,7 +171,7 @@ func TestReloadOffline(t *testing.T) {
 	require.NoError(t, err)
 	s = r.status(t)
 	require.Len(t, s.Collections, 2)
-	require.False(t, s.Collections[1].Synced, "pods must be listed again")
+	require.False(t, s.Collections[1].Synced, "pods have no list yet")
 }
 
 func TestReloadRefused(t *testing.T) {

@@ -470,7 +470,7 @@ func TestStoreNotComparable(t *testing.T) {
 	errs := make(chan error, 1)
 	require.NoError(t, inf.SetWatchErrorHandler(func(_ *cache.Reflector, err error) { errs <- err }))
 	r := run(t, inf)
-	require.ErrorContains(t, <-errs, "informer_test.byValue can't be told from another")
+	require.ErrorContains(t, <-errs, "informer_test.byValue can't be compared with another")
 	require.False(t, r.HasSynced())
 	r.stop()
 }
