@@ -134,15 +134,23 @@ func (t *changeStream) next(ctx context.Context, each func(Change) error) error 
 	read := func(v store.View, sp *spool.Spool) error {
 		return t.collect(ctx, v, &corrupt, func(c Change) error {
 			anything = true
-			b, err := encodeChange(c)
+			var rec store.Record
+			if o := c.Object; o != nil { // not as its Object, which would stay in memory
+				rec = store.Record{Header: store.Header{Key: o.Key()}, Stored: o.Raw(), Decode: asStored}
+				c.Object = nil
+			}
+			head, err := encodeChange(c)
 			if err != nil {
 				return err
 			}
-			return sp.Add(b, store.Record{})
+			return sp.Add(head, rec)
 		})
 	}
-	err := t.r.spooled(ctx, []string{t.collection}, &corrupt, read, func(_ string, head, _ []byte) error {
+	err := t.r.spooled(ctx, []string{t.collection}, &corrupt, read, func(_ string, head, raw []byte) error {
 		c, err := decodeChange(head)
+		if err == nil && raw != nil {
+			c.Object, err = object.FromValid(bytes.Clone(raw))
+		}
 		if err != nil {
 			return fmt.Errorf("spool: %w", err)
 		}
@@ -154,6 +162,9 @@ func (t *changeStream) next(ctx context.Context, each func(Change) error) error 
 	}
 	return each(Change{Type: Bookmark, ResourceVersion: t.state.RV})
 }
+
+// asStored decodes a record that is stored as it is.
+func asStored(_ string, stored, _ []byte) ([]byte, error) { return stored, nil }
 
 // collect calls each for the changes in a view that the previous view did not have.
 func (t *changeStream) collect(ctx context.Context, v store.View, corrupt *damage, each func(Change) error) error {
