@@ -1,7 +1,6 @@
 package bolt
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -188,10 +187,7 @@ func (c *collection) fileNext(tx *boltfile.Tx, gen *boltfile.Bucket, name []byte
 	}
 	decode := func(k, b []byte) (row, error) { o, _ := v.object(k, b); return row{string(k), o}, nil }
 	entries := make([][]string, len(indexes))
-	limit := stepRecords
-	if h := c.db.opts.hooks; h != nil {
-		limit = cmp.Or(h.stepRecords, limit)
-	}
+	limit := c.db.opts.hooks.records()
 	more, size := false, 0
 	for r, err := range scan(v, v.path(format.BucketObjects), "", build.After, decode) {
 		if err != nil {

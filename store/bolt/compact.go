@@ -332,11 +332,7 @@ func Compact(path string, opts Options) (before, after int64, err error) {
 
 // checkFreeSpace returns ErrNoRoom unless the disk of dir has need bytes free.
 func (db *DB) checkFreeSpace(dir string, need int64) error {
-	free := boltfile.FreeDisk
-	if h := db.opts.hooks; h != nil && h.freeDisk != nil {
-		free = h.freeDisk
-	}
-	have, err := free(dir)
+	have, err := db.opts.hooks.free(dir)
 	if err != nil {
 		return fmt.Errorf("free disk: %w", err)
 	}

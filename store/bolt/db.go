@@ -136,11 +136,7 @@ func Open(path string, opts Options) (*DB, error) { return open(path, opts, nil)
 func open(path string, opts Options, look func(*boltfile.File) error) (*DB, error) {
 	opts.setDefaults()
 	if !opts.ReadOnly {
-		fileSystem := boltfile.NetworkFS
-		if h := opts.hooks; h != nil && h.networkFS != nil {
-			fileSystem = h.networkFS
-		}
-		if err := boltfile.RefuseNetwork(path, fileSystem); err != nil {
+		if err := boltfile.RefuseNetwork(path, opts.hooks.network); err != nil {
 			return nil, err
 		}
 	}

@@ -1,5 +1,11 @@
 package bolt
 
+import (
+	"cmp"
+
+	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
+)
+
 // hooks are what a test changes in a database; nil in production. A zero field changes nothing.
 type hooks struct {
 	// byHand starts nothing in the background, so that tests of crashes can repeat a sequence of steps.
@@ -19,6 +25,30 @@ type hooks struct {
 	// over a network.
 	freeDisk  func(dir string) (int64, error)
 	networkFS func(path string) (string, error)
+}
+
+// records returns how many records a step of a build files at most.
+func (h *hooks) records() int {
+	if h == nil {
+		return stepRecords
+	}
+	return cmp.Or(h.stepRecords, stepRecords)
+}
+
+// free returns the free bytes of the disk of dir.
+func (h *hooks) free(dir string) (int64, error) {
+	if h == nil || h.freeDisk == nil {
+		return boltfile.FreeDisk(dir)
+	}
+	return h.freeDisk(dir)
+}
+
+// network returns the network file system that path is on, empty for none.
+func (h *hooks) network(path string) (string, error) {
+	if h == nil || h.networkFS == nil {
+		return boltfile.NetworkFS(path)
+	}
+	return h.networkFS(path)
 }
 
 // at calls compactStep.
