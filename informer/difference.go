@@ -3,7 +3,6 @@ package informer
 import (
 	"bytes"
 	"cmp"
-	"errors"
 	"slices"
 
 	"k8s.io/client-go/tools/cache"
@@ -180,22 +179,21 @@ func (l *Loop) value(o *object.Object) *value {
 	return &value{object: o, decode: l.opts.Processor.opts.Decoding()}
 }
 
-// stored returns the header of a key, and the stored state for the handlers and the recorder, which they
-// got last: nil if there is none, or if its record is corrupt, which to a handler is the same as unknown.
+// stored returns the header of a key, and the stored state for the handlers and the recorder, which
+// they got last: nil if there is none, or if its record is corrupt, which to a handler is the same as
+// unknown.
 func (l *Loop) stored(now lookup, key string) (store.Header, *value, presence, error) {
-	if !l.noted() {
-		h, at, err := header(now, key)
-		return h, nil, at, err
+	if l.noted() {
+		o, err := now.Get(key)
+		at, err := presenceOf(err)
+		switch at {
+		case readable:
+			return store.Header{UID: string(o.GetUID()), RV: o.GetResourceVersion()}, l.value(o), at, nil
+		case absent:
+			return store.Header{}, nil, at, err
+		}
+		// The header of a corrupt record may be readable.
 	}
-	o, err := now.Get(key)
-	switch {
-	case err == nil:
-		return store.Header{UID: string(o.GetUID()), RV: o.GetResourceVersion()}, l.value(o), readable, nil
-	case errors.As(err, new(*store.CorruptionError)): // its header may be readable
-		h, at, err := header(now, key)
-		return h, nil, at, err
-	case errors.Is(err, store.ErrNotFound):
-		return store.Header{}, nil, absent, nil
-	}
-	return store.Header{}, nil, absent, err
+	h, at, err := header(now, key)
+	return h, nil, at, err
 }

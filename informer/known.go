@@ -87,17 +87,26 @@ const (
 	corrupt // the record can't be read
 )
 
+// presenceOf returns what the error of a read means for the record; an error that is not about the
+// record is returned.
+func presenceOf(err error) (presence, error) {
+	switch {
+	case err == nil:
+		return readable, nil
+	case errors.Is(err, store.ErrNotFound):
+		return absent, nil
+	case errors.As(err, new(*store.CorruptionError)):
+		return corrupt, nil
+	}
+	return absent, err
+}
+
 // header reads a header, which is empty unless the record is readable.
 func header(l headers, key string) (store.Header, presence, error) {
 	h, err := l.Header(key)
-	switch {
-	case err == nil:
-		return h, readable, nil
-	case errors.Is(err, store.ErrNotFound):
-		return store.Header{}, absent, nil
-	case errors.As(err, new(*store.CorruptionError)):
-		return store.Header{}, corrupt, nil
-	default:
-		return store.Header{}, absent, err
+	at, err := presenceOf(err)
+	if at != readable {
+		h = store.Header{}
 	}
+	return h, at, err
 }
