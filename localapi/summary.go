@@ -208,7 +208,7 @@ func (c Collection) Freshness() string {
 		return ErrNotSynced.Error()
 	case c.CaughtUp:
 		return CaughtUp
-	case c.Proven.IsZero() && c.AgeSeconds == 0:
+	case c.ageUnknown():
 		return "of unknown age"
 	}
 	return Age(c.AgeSeconds) + " old"
@@ -219,11 +219,13 @@ func (c Collection) Age() string {
 	switch {
 	case !c.Synced || c.CaughtUp:
 		return ""
-	case c.Proven.IsZero() && c.AgeSeconds == 0:
+	case c.ageUnknown():
 		return "unknown"
 	}
 	return Age(c.AgeSeconds)
 }
+
+func (c Collection) ageUnknown() bool { return c.Proven.IsZero() && c.AgeSeconds == 0 }
 
 // Result returns the result of a comparison, in a few words.
 func (v Verification) Result() string {
