@@ -111,7 +111,7 @@ func testUsers(t *testing.T, cp *controlplane.ControlPlane) {
 		{controlplane.Reader, "endpointslices", true},
 		{controlplane.Reader, "widgets", true},
 		{controlplane.Reader, "secrets", false},
-		{controlplane.Nobody, "pods", false},
+		{controlplane.Stranger, "pods", false},
 	} {
 		kubeconfig, err := cp.Kubeconfig(c.user)
 		if err != nil {

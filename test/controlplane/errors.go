@@ -11,7 +11,7 @@ var (
 	ErrExited = errors.New("ended by itself")
 	// ErrKilled means that a process did not end by itself and was killed.
 	ErrKilled = errors.New("killed, as it did not end by itself")
-	// ErrUnknownUser means that a control plane has no user of a name.
+	// ErrUnknownUser means that a user is none of [Admin], [Reader] and [Stranger].
 	ErrUnknownUser = errors.New("unknown user")
 	// ErrNoSource means that the folder with the modules to build was not found.
 	ErrNoSource = errors.New("the folder test/controlplane of the repository was not found")

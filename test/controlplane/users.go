@@ -29,15 +29,15 @@ const (
 	Admin = "admin"
 	// Reader may get, list and watch everything except secrets.
 	Reader = "reader"
-
-	Nobody = "nobody" // has a valid token and no rights but discovery
+	// Stranger has a valid token and no rights but discovery.
+	Stranger = "nobody"
 )
 
 // users are the known users with their groups.
 var users = []struct{ name, group string }{
 	{Admin, "system:masters"},
 	{Reader, ""},
-	{Nobody, ""},
+	{Stranger, ""},
 }
 
 // customGroups are API groups of custom resources that [Reader] may read

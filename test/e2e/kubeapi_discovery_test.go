@@ -54,15 +54,15 @@ func TestDescribe(t *testing.T) {
 		resource, version, group string
 		want                     store.Description
 	}{
-		{"core", controlplane.Nobody, "pods", "", "", pods},
-		{"cluster", controlplane.Nobody, "nodes", "", "", store.Description{Singular: "node", ShortNames: []string{"no"}, Subresources: []string{"status"}}},
-		{"no subresource", controlplane.Nobody, "endpointslices", "", "discovery.k8s.io", store.Description{Singular: "endpointslice"}},
-		{"scale is another object", controlplane.Nobody, "deployments", "", "apps", store.Description{
+		{"core", controlplane.Stranger, "pods", "", "", pods},
+		{"cluster", controlplane.Stranger, "nodes", "", "", store.Description{Singular: "node", ShortNames: []string{"no"}, Subresources: []string{"status"}}},
+		{"no subresource", controlplane.Stranger, "endpointslices", "", "discovery.k8s.io", store.Description{Singular: "endpointslice"}},
+		{"scale is another object", controlplane.Stranger, "deployments", "", "apps", store.Description{
 			Singular: "deployment", ShortNames: []string{"deploy"}, Categories: []string{"all"}, Subresources: []string{"status"},
 		}},
 		{"custom", controlplane.Reader, "tills", "v1", "shop.example.com", full},
 		{"custom in another version", controlplane.Reader, "tills", "v1beta1", "shop.example.com", old},
-		{"custom without rights on its definition", controlplane.Nobody, "tills", "v1", "shop.example.com", tills},
+		{"custom without rights on its definition", controlplane.Stranger, "tills", "v1", "shop.example.com", tills},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := newCluster(t, cp, tc.user)
@@ -153,7 +153,7 @@ func TestNewest(t *testing.T) {
 func TestServerDocuments(t *testing.T) {
 	t.Parallel()
 	cp := quietControlPlane(t)
-	c := newCluster(t, cp, controlplane.Nobody)
+	c := newCluster(t, cp, controlplane.Stranger)
 	version, err := c.ServerVersion(t.Context())
 	require.NoError(t, err)
 	want, err := cp.Kubectl(t.Context(), "get", "--raw", "/version")

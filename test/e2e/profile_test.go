@@ -54,7 +54,7 @@ func TestProfileNode(t *testing.T) {
 	out, err := get(controlplane.Reader)
 	require.NoError(t, err, out)
 	require.Len(t, strings.Fields(out), onNode)
-	out, err = get(controlplane.Nobody)
+	out, err = get(controlplane.Stranger)
 	require.Error(t, err)
 	require.Contains(t, out, `cannot list resource "pods"`)
 }

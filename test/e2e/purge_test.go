@@ -48,7 +48,7 @@ func TestSecretsPurged(t *testing.T) {
 	a.requireServers(cp, "secrets")
 	a.kill() // the last change is in the journal
 
-	x.kubeconfig = kubeconfig(t, cp, controlplane.Nobody)
+	x.kubeconfig = kubeconfig(t, cp, controlplane.Stranger)
 	a = x.start()
 	s := a.await("purged", func(s *localapi.Status) string {
 		c := collections(s)["secrets"]

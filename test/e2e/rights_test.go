@@ -141,7 +141,7 @@ func TestConfigCheckRights(t *testing.T) {
 	require.Zero(t, r.code, r.stderr)
 	x.kubeconfig = kubeconfig(t, cp, controlplane.Reader)
 	x.requireMissing(cp, secrets)
-	x.kubeconfig = kubeconfig(t, cp, controlplane.Nobody)
+	x.kubeconfig = kubeconfig(t, cp, controlplane.Stranger)
 	x.requireMissing(cp, "get, list, watch on configmaps in all of the cluster: it can't be cached", secrets,
 		"get, list, watch on services in all of the cluster: it can't be cached",
 		"get on namespaces kube-system: the cluster will be identified by its CA and address",
@@ -186,7 +186,7 @@ func (a *agent) requireIdentified(by string) {
 // `config rbac`, except for one verb on one resource.
 func rightsSite(t *testing.T, cp *controlplane.ControlPlane, name, resource, verb string) *site {
 	t.Helper()
-	x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Nobody), resources: rightsResources, more: "verify: {interval: 0s}"})
+	x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Stranger), resources: rightsResources, more: "verify: {interval: 0s}"})
 	var list struct {
 		APIVersion string           `json:"apiVersion"`
 		Kind       string           `json:"kind"`
@@ -254,7 +254,7 @@ func serviceAccountKubeconfig(t *testing.T, cp *controlplane.ControlPlane, dir, 
 	t.Helper()
 	token, err := cp.Kubectl(t.Context(), "create", "token", "-n", namespace, name)
 	require.NoError(t, err)
-	config, err := clientcmd.LoadFromFile(kubeconfig(t, cp, controlplane.Nobody))
+	config, err := clientcmd.LoadFromFile(kubeconfig(t, cp, controlplane.Stranger))
 	require.NoError(t, err)
 	for _, user := range config.AuthInfos {
 		user.Token = strings.TrimSpace(string(token))

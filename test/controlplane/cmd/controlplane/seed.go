@@ -12,7 +12,8 @@ import (
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
-// seedKinds are the flags of start and seed for the numbers of objects; they are the parameters of the supervisor's seed too.
+// seedKinds are the flags of start and seed for the numbers of objects; they are the parameters of
+// the supervisor's seed too.
 var seedKinds = []struct {
 	name, usage string
 	field       func(*objects.SeedOptions) *int

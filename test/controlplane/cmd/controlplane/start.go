@@ -71,7 +71,7 @@ func startCommand() *cli.Command {
 				return withStop(cp, err)
 			}
 			fmt.Fprintf(c.App.Writer, "ready after %s: %s\n", time.Since(began).Round(100*time.Millisecond), cp.URL())
-			for _, user := range []string{controlplane.Admin, controlplane.Reader, controlplane.Nobody} {
+			for _, user := range []string{controlplane.Admin, controlplane.Reader, controlplane.Stranger} {
 				fmt.Fprintf(c.App.Writer, "  %-7s %s\n", user, s.state.Kubeconfigs[user])
 			}
 			if err := seed(c.Context, cp, seedValues(c)); err != nil {

@@ -59,7 +59,7 @@ func newSupervisor(cp *controlplane.ControlPlane) (*supervisor, error) {
 	s := &supervisor{cp: cp, stopped: make(chan struct{}), state: state{
 		PID: os.Getpid(), URL: cp.URL(), EtcdURL: cp.EtcdURL(), Kubectl: cp.KubectlPath(), Kubeconfigs: map[string]string{},
 	}}
-	for _, user := range []string{controlplane.Admin, controlplane.Reader, controlplane.Nobody} {
+	for _, user := range []string{controlplane.Admin, controlplane.Reader, controlplane.Stranger} {
 		path, err := cp.Kubeconfig(user)
 		if err != nil {
 			return nil, err
