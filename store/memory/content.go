@@ -163,8 +163,8 @@ func (c *content) remove(pos int32) {
 	c.values.pop()
 }
 
-// behind notes that the object at key has changed and is to be brought up to date in the trees, where it
-// has the index values was.
+// behind notes that the object at key has changed, and that the trees still have it under the index
+// values was.
 func (c *content) behind(key string, was [][]string) {
 	switch {
 	case c.stale:
