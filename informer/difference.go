@@ -17,6 +17,7 @@ type difference struct {
 	changes []store.Change
 	notes   []note // in the order of arrival; none if the loop has no handlers
 	counts  Counts
+	read    store.Lookup // has the states before the changes
 
 	unknown   bool // the state before a change is not known, because its record is corrupt
 	corrected bool // a change is a correction
@@ -43,13 +44,9 @@ func (d *difference) skip(first, last string) {
 // writes nothing.
 func (l *Loop) difference(b deltafifo.Batch) (difference, error) {
 	var d difference
-	now, end, err := lookups(l.opts.Collection)
-	if err != nil {
-		return d, err
-	}
-	defer end()
+	d.read = l.opts.Collection.Lookup()
 	for _, kd := range b.Deltas {
-		if err := l.reconcileKey(now, kd, b.List, &d); err != nil {
+		if err := l.reconcileKey(d.read, kd, b.List, &d); err != nil {
 			return difference{}, err
 		}
 	}
@@ -58,7 +55,7 @@ func (l *Loop) difference(b deltafifo.Batch) (difference, error) {
 }
 
 // reconcileKey adds the changes of one key's deltas to d.
-func (l *Loop) reconcileKey(now lookup, kd deltafifo.KeyDeltas, isList bool, d *difference) error {
+func (l *Loop) reconcileKey(now store.Lookup, kd deltafifo.KeyDeltas, isList bool, d *difference) error {
 	old, current, at, err := l.stored(now, kd.Key)
 	if err != nil {
 		return err
@@ -66,10 +63,6 @@ func (l *Loop) reconcileKey(now lookup, kd deltafifo.KeyDeltas, isList bool, d *
 	shown := at != absent // handlers have seen the object, even if its record is corrupt now
 	before := current
 	var change store.Change // without a key if no delta has an effect
-	var read *object.Object // the stored object, if it was read
-	if current != nil && (l.opts.Unversioned == nil || !l.opts.Unversioned()) {
-		read = current.object
-	}
 	deltas, arrived := kd.Deltas, kd.Arrived
 	effects, first, rv := 0, "", "" // of the deltas: how many change the key, and the resourceVersions
 	if isList {
@@ -103,7 +96,7 @@ func (l *Loop) reconcileKey(now lookup, kd deltafifo.KeyDeltas, isList bool, d *
 		if !isList { // the objects of a list are read from the store when they are delivered
 			n.new = l.value(o)
 		}
-		change = store.Change{Key: kd.Key, Object: o, Old: read}
+		change = store.Change{Key: kd.Key, Object: o}
 		switch {
 		case remove:
 			n.kind = noteNone
@@ -157,7 +150,7 @@ func stale(t cache.DeltaType, o *object.Object, old store.Header) bool {
 
 // rewritten reports whether an event is a new state of the stored object under the same
 // resourceVersion. Only fake clients send such events; from a real server it is a replay.
-func (l *Loop) rewritten(now lookup, t cache.DeltaType, o *object.Object, old store.Header) bool {
+func (l *Loop) rewritten(now store.Lookup, t cache.DeltaType, o *object.Object, old store.Header) bool {
 	if o.GetResourceVersion() != old.RV || l.opts.Unversioned == nil || !l.opts.Unversioned() {
 		return false
 	}
@@ -182,7 +175,7 @@ func (l *Loop) value(o *object.Object) *value {
 // stored returns the header of a key, and the stored state for the handlers and the recorder, which
 // they got last: nil if there is none, or if its record is corrupt, which to a handler is the same as
 // unknown.
-func (l *Loop) stored(now lookup, key string) (store.Header, *value, presence, error) {
+func (l *Loop) stored(now store.Lookup, key string) (store.Header, *value, presence, error) {
 	if l.noted() {
 		o, err := now.Get(key)
 		at, err := presenceOf(err)

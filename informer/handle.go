@@ -132,6 +132,8 @@ func (h *handle) Header(key string) (store.Header, error) {
 	return header, err
 }
 
+func (h *handle) Lookup() store.Lookup { return h.current.Load().Lookup() }
+
 func (h *handle) View() (store.View, error) {
 	c := h.current.Load()
 	v, err := c.View()

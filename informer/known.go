@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 )
 
@@ -52,30 +51,6 @@ func (k KnownObjects) Keys() ([]string, error) {
 
 type headers interface {
 	Header(key string) (store.Header, error)
-}
-
-// lookup reads single objects.
-type lookup interface {
-	headers
-	Get(key string) (*object.Object, error)
-}
-
-// lookups returns a lookup of a collection's newest state, and the function that ends it: a view or,
-// in memory, the collection itself, of which only the writer reads a single state. A view in memory
-// makes the next change slower.
-func lookups(c store.Collection) (l lookup, end func(), err error) {
-	at := &opened{Collection: c}
-	if h, ok := c.(*handle); ok {
-		at = h.current.Load()
-	}
-	if m := at.memory(); m != nil {
-		return m, func() {}, nil
-	}
-	v, err := at.View()
-	if err != nil {
-		return nil, nil, err
-	}
-	return v, v.Close, nil
 }
 
 // presence is the state of a key's record.

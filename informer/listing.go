@@ -151,6 +151,23 @@ func (s *listings) chunk(l *listing, number int) *chunk {
 	return c
 }
 
+// lookups returns the newest state of a collection for reads of single objects, and the function that
+// ends them: a view or, in memory, the collection itself, where a view makes the next change slower.
+func lookups(c store.Collection) (l store.Lookup, end func(), err error) {
+	at := &opened{Collection: c}
+	if h, ok := c.(*handle); ok {
+		at = h.current.Load()
+	}
+	if m := at.memory(); m != nil {
+		return m, func() {}, nil
+	}
+	v, err := at.View()
+	if err != nil {
+		return nil, nil, err
+	}
+	return v, v.Close, nil
+}
+
 // load reads and decodes the objects of a chunk, as they are in the state of the listing.
 func (s *listings) load(c *chunk) {
 	defer close(c.done)

@@ -165,7 +165,7 @@ func (l *Loop) apply(ctx context.Context, b deltafifo.Batch) error {
 		diff.gap = &store.Gap{}
 	}
 	err = l.commit(ctx, diff.notes, nil, func() error {
-		return l.opts.Collection.Apply(store.Batch{Changes: diff.changes, Checkpoint: cp, Gap: diff.gap})
+		return l.opts.Collection.Apply(store.Batch{Changes: diff.changes, Checkpoint: cp, Gap: diff.gap, Read: diff.read})
 	})
 	if err != nil {
 		return err

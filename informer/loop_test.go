@@ -286,30 +286,70 @@ func TestStoreFailureIsRetried(t *testing.T) {
 	})
 }
 
-// applied is a collection that records the changes applied to it.
-type applied struct {
+// counted is a collection that counts reads and keeps the newest batch.
+type counted struct {
 	store.Collection
-	changes []store.Change
+	reads map[string]int // by key
+	batch store.Batch
 }
 
-func (a *applied) Apply(b store.Batch) error {
-	a.changes = append(a.changes, b.Changes...)
-	return a.Collection.Apply(b)
+type countedLookup struct {
+	store.Lookup
+	c *counted
 }
 
-// A change carries the object that was read for the handlers, so that the store need not decode it
-// again.
-func TestChangesCarryOldObject(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := &applied{Collection: memoryCollection(t)}
-		p := start(t, a)
-		p.list(t, store.ReasonInitial, "10", obj("a", "1", 3))
-		synctest.Wait()
-		require.NoError(t, p.queue.Update(obj("a", "1", 11)))
-		synctest.Wait()
-		require.Len(t, a.changes, 1)
-		require.Equal(t, "3", a.changes[0].Old.GetResourceVersion())
-	})
+func (c *counted) Lookup() store.Lookup { return countedLookup{c.Collection.Lookup(), c} }
+
+func (l countedLookup) Header(key string) (store.Header, error) {
+	l.c.reads[key]++
+	return l.Lookup.Header(key)
+}
+
+func (l countedLookup) Get(key string) (*object.Object, error) {
+	l.c.reads[key]++
+	return l.Lookup.Get(key)
+}
+
+func (c *counted) Apply(b store.Batch) error {
+	c.batch = b
+	return c.Collection.Apply(b)
+}
+
+// The old object of an event is read once, and the store gets what was read.
+func TestOldObjectIsReadOnce(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		start func(t *testing.T, coll store.Collection) *deltafifo.Queue
+	}{
+		{"with handlers", func(t *testing.T, coll store.Collection) *deltafifo.Queue { return start(t, coll).queue }},
+		{"without", func(t *testing.T, coll store.Collection) *deltafifo.Queue {
+			q := deltafifo.New(deltafifo.Options{})
+			q.Start(coll.State().RV)
+			done := make(chan error, 1)
+			go func() {
+				done <- informer.New(informer.Options{Name: "test", Queue: q, Collection: coll}).Run(context.Background())
+			}()
+			t.Cleanup(func() { q.Close(); require.NoError(t, <-done) })
+			return q
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				coll := &counted{Collection: memoryCollection(t), reads: map[string]int{}}
+				r, err := coll.Replace()
+				require.NoError(t, err)
+				require.NoError(t, r.Apply([]store.Change{storetest.Put(obj("a", "1", 3))}))
+				require.NoError(t, r.Commit(store.Checkpoint{RV: "10"}))
+				q := c.start(t, coll)
+				synctest.Wait()
+				clear(coll.reads) // of a listing for the handlers
+				require.NoError(t, q.Update(obj("a", "1", 11)))
+				synctest.Wait()
+				require.Equal(t, map[string]int{"ns/a": 1}, coll.reads)
+				require.IsType(t, countedLookup{}, coll.batch.Read)
+			})
+		})
+	}
 }
 
 func TestLateHandlerGetsTheStoreFirst(t *testing.T) {

@@ -132,10 +132,6 @@ type Change struct {
 	// RV is the resourceVersion of a deletion, for the history; empty if it is not known, as
 	// for a key that a complete list lacks. See [Event].
 	RV string
-
-	// Old is the stored object of the key, if the caller has just read it: a store on disk then need
-	// not decode it again for its indexes. It is ignored if it is not the stored version.
-	Old *object.Object
 }
 
 // Batch is changes and the checkpoint that holds once they are applied. Keys in
@@ -144,6 +140,10 @@ type Batch struct {
 	Changes    []Change
 	Checkpoint Checkpoint
 	Gap        *Gap // nil for none
+
+	// Read is what the changes were computed from, nil for nothing: a store on disk need not search
+	// for these keys again, or decode their objects. It is ignored if the collection has changed since.
+	Read Lookup
 }
 
 // Gap means that a batch has only the newest of several changes of an object. Then the collection never
@@ -294,9 +294,19 @@ type Collection interface {
 	// Header is [View].Header in the newest state, for a caller that needs no other key of it.
 	Header(key string) (Header, error)
 
+	// Lookup begins the reads for one batch, which are of the newest state. Only the caller of Apply
+	// may use it, and only until then.
+	Lookup() Lookup
+
 	// View returns the newest consistent state. The caller must close it, and soon: while a
 	// view is open, the store can't reuse the space that it needs.
 	View() (View, error)
+}
+
+// Lookup reads single keys. Its methods are those of [View].
+type Lookup interface {
+	Header(key string) (Header, error)
+	Get(key string) (*object.Object, error)
 }
 
 // Replacement collects the difference between a collection and a complete list: all other keys stay. No

@@ -377,7 +377,7 @@ func (db locked) baseView(id string) (*view, error) {
 // writerView returns a baseView that stays open for the next batch of its collection: beginning a
 // transaction costs a third as much as a small batch. closeViews closes the view before a commit, a
 // swap and the close of the file, so it keeps no page from being used again. The caller does not
-// close it, and sets its state after a batch; all else in a view changes only with a commit.
+// close it, and sets its state and puts after a batch; all else in a view changes only with a commit.
 func (db locked) writerView(id string) (*view, error) {
 	if v := db.writerViews[id]; v != nil {
 		return v, nil

@@ -31,6 +31,7 @@ type view struct {
 	state   store.State
 	indexes []store.Index // that the collection was opened with, if it is open
 	found   []foundBucket // see bucket; nil if the view does not own tx
+	puts    int           // of batches since a writer's view was opened
 
 	mu    sync.Mutex // held for each read; the time limit takes it to end the transaction
 	limit clock.Timer
@@ -267,15 +268,21 @@ func (v *view) Header(key string) (store.Header, error) { return getRecord(v, ke
 
 func (v *view) header(key, b []byte) (store.Header, error) {
 	r, err := format.DecodeRecord(key, b)
-	if err == nil && r.Codec == format.CodecZstd {
+	if err == nil {
+		return v.headerOf(string(key), r)
+	}
+	return store.Header{Key: string(key)}, v.corrupt(string(key), err)
+}
+
+func (v *view) headerOf(key string, r format.Record) (store.Header, error) {
+	if r.Codec == format.CodecZstd {
 		// A record without its dictionary is corrupt too, and must be reported as such: a list
 		// replaces an unchanged object only if its record is corrupt.
-		_, err = v.db.codecs.Decoder(r.Dict, dictLookup(v.tx))
+		if _, err := v.db.codecs.Decoder(r.Dict, dictLookup(v.tx)); err != nil {
+			return store.Header{Key: key}, v.corrupt(key, err)
+		}
 	}
-	if err != nil {
-		return store.Header{Key: string(key)}, v.corrupt(string(key), err)
-	}
-	return store.Header{Key: string(key), UID: r.Uid, RV: r.Rv, Bytes: r.Size}, nil
+	return store.Header{Key: key, UID: r.Uid, RV: r.Rv, Bytes: r.Size}, nil
 }
 
 func (v *view) Objects(prefix, after string) iter.Seq2[*object.Object, error] {

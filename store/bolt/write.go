@@ -22,7 +22,6 @@ type write struct {
 	delete   bool
 	deletion string         // resourceVersion of the deletion, if it is known
 	object   *object.Object // nil for a deletion, and in a replacement, whose writes wait for long
-	old      *object.Object // the stored object, if the caller has read it
 	rec      format.Record
 }
 
@@ -54,7 +53,7 @@ func (c *collection) Apply(batch store.Batch) error {
 		return fmt.Errorf("collection %s: %w", c.id, err)
 	}
 	sortWrites(writes)
-	state, err := c.applyWrites(writes, batch.Checkpoint, batch.Gap)
+	state, err := c.applyWrites(writes, batch)
 	if err != nil {
 		return fmt.Errorf("collection %s: apply: %w", c.id, err)
 	}
@@ -66,7 +65,7 @@ func (c *collection) Apply(batch store.Batch) error {
 
 // applyWrites puts sorted writes and a checkpoint into the memtable, under the write lock, and
 // returns the new state.
-func (c *collection) applyWrites(writes []write, cp store.Checkpoint, gap *store.Gap) (state store.State, err error) {
+func (c *collection) applyWrites(writes []write, batch store.Batch) (state store.State, err error) {
 	db := c.db.lock()
 	defer db.unlock()
 	defer func() {
@@ -82,31 +81,35 @@ func (c *collection) applyWrites(writes []write, cp store.Checkpoint, gap *store
 		return state, err
 	}
 	e := &edit{base: base, cells: make(map[string]writeback.Cell, len(writes)+1)}
-	if err := base.tx.Read(func() error { return c.write(e, writes, cp, gap, &state) }); err != nil {
+	if err := base.tx.Read(func() error { return c.write(e, writes, batch, &state) }); err != nil {
 		return state, err
 	}
 	db.log.Put(e.cells, len(writes) > 0)
 	raw := e.cells[format.Address(format.CollectionPath(c.id), format.KeyState)].Value
 	keepDecoded(base, format.KeyState, raw, state)
 	base.state = state
+	base.puts++
 	return state, nil
 }
 
-// write adds sorted writes and a checkpoint to an edit, and sets the state after it.
-func (c *collection) write(e *edit, writes []write, cp store.Checkpoint, gap *store.Gap, state *store.State) error {
+// write adds the sorted writes of a batch and its checkpoint to an edit, and sets the state after it.
+func (c *collection) write(e *edit, writes []write, batch store.Batch, state *store.State) error {
 	*state = e.base.state
 	known := state.RV
-	if cp != (store.Checkpoint{}) {
-		state.Checkpoint = cp
+	if batch.Checkpoint != (store.Checkpoint{}) {
+		state.Checkpoint = batch.Checkpoint
 	}
 	g := memGeneration(c, e)
+	if l, ok := batch.Read.(*lookup); ok && l.fits(e.base) {
+		g.read = l.found
+	}
 	if err := g.openLog(known, state.Checkpoint); err != nil {
 		return err
 	}
 	if err := g.writeAll(writes, state); err != nil {
 		return err
 	}
-	if err := g.closeLog(gap); err != nil {
+	if err := g.closeLog(batch.Gap); err != nil {
 		return err
 	}
 	return putJSON(e.table(format.CollectionPath(c.id)...), c.id, format.KeyState, *state)
@@ -120,7 +123,7 @@ func (c *collection) encode(changes []store.Change, pack bool) ([]write, error) 
 	}
 	writes := make([]write, 0, len(changes))
 	for _, ch := range changes {
-		w := write{key: ch.Key, delete: ch.Object == nil, deletion: ch.RV, old: ch.Old}
+		w := write{key: ch.Key, delete: ch.Object == nil, deletion: ch.RV}
 		if !pack {
 			w.object = ch.Object
 		}
@@ -157,8 +160,9 @@ type generation struct {
 	view    *view // reads the tables; for memGeneration it does not see the writes
 	root    table // the generation itself
 	objects table
-	indexes []table // parallel to c.indexes
-	lost    bool    // the totals are unknown: they include a corrupt record
+	read    map[string]*found // of objects, what is known of keys before a write; nil for nothing
+	indexes []table           // parallel to c.indexes
+	lost    bool              // the totals are unknown: they include a corrupt record
 	history feedTable
 
 	log        *history.Log     // nil if the writes are not recorded
@@ -224,21 +228,17 @@ func (g *generation) writeAll(writes []write, state *store.State) error {
 
 func (g *generation) write(w write, state *store.State) error {
 	key := []byte(w.key)
-	stored := g.objects.Get(key)
-	var old format.Record
-	var oldObject *object.Object
-	corrupt := false
-	if stored != nil {
-		var err error
-		if old, err = format.DecodeRecord(key, stored); err != nil {
-			g.lost = true
-		} else if len(g.indexes) > 0 || g.attributes != nil {
-			if oldObject = w.old; !old.IsOf(oldObject) {
-				oldObject, err = g.view.decode(w.key, old)
-			}
-		}
-		corrupt = err != nil
+	was := g.read[w.key]
+	if was == nil {
+		was = find(g.objects.Get(key), key)
 	}
+	stored, old, oldObject, err := was.stored, was.record, was.object, was.err
+	if err != nil {
+		g.lost = true
+	} else if stored != nil && oldObject == nil && (len(g.indexes) > 0 || g.attributes != nil) {
+		oldObject, err = g.view.decode(w.key, old)
+	}
+	corrupt := err != nil
 	if stored == nil && w.delete {
 		return nil
 	}

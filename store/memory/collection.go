@@ -229,6 +229,9 @@ func (c *collection) Header(key string) (store.Header, error) {
 	return header(key, o), nil
 }
 
+// Lookup implements [store.Collection].
+func (c *collection) Lookup() store.Lookup { return c }
+
 // Value returns the object at key in the form of [Collection.Values]. ok is false if there is none,
 // or the collection can't be read; Get returns the error.
 func (c *collection) Value(key string) (v any, ok bool) {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 )
 
@@ -50,6 +51,7 @@ type drive struct {
 	repl    store.Replacement
 	pending []store.Change    // the changes of repl
 	ended   store.Replacement // the replacement before repl
+	read    store.Lookup      // the newest one; nil for none
 }
 
 // kept is a view with the model of its state.
@@ -189,17 +191,7 @@ func (m *machine) apply(t *rapid.T) {
 		require.Error(t, d.coll.Apply(store.Batch{Changes: changes, Checkpoint: cp}), "a change without a key")
 		return
 	}
-	for i, ch := range changes {
-		// What the caller has read: the stored object, one of another version, or nothing.
-		switch rapid.IntRange(0, 2).Draw(t, "old") {
-		case 1:
-			changes[i].Old = d.model.Objects[ch.Key]
-		case 2:
-			ns, name, _ := strings.Cut(ch.Key, "/")
-			changes[i].Old = Object(ns, name, "u1", "0", map[string]string{"app": "b"}, "")
-		}
-	}
-	b := store.Batch{Changes: changes, Checkpoint: cp}
+	b := store.Batch{Changes: changes, Checkpoint: cp, Read: d.lookUp(t, changes)}
 	if rapid.IntRange(0, 2).Draw(t, "gap") == 0 {
 		rv := rapid.Custom(func(t *rapid.T) string {
 			return rapid.SampledFrom([]string{"", "x", strconv.Itoa(m.rv - rapid.IntRange(-2, 25).Draw(t, "before"))}).Draw(t, "rv")
@@ -207,6 +199,42 @@ func (m *machine) apply(t *rapid.T) {
 		b.Gap = &store.Gap{First: rv.Draw(t, "first"), Last: rv.Draw(t, "last")}
 	}
 	d.applyBatch(t, b)
+}
+
+// lookUp returns what the caller of a batch has read: some of the keys that it changes, or what was
+// read before an earlier batch, or nothing.
+func (d *drive) lookUp(t *rapid.T, changes []store.Change) store.Lookup {
+	switch rapid.IntRange(0, 3).Draw(t, "read") {
+	case 0:
+		return nil
+	case 1:
+		return d.read
+	}
+	d.read = d.coll.Lookup()
+	for _, ch := range changes {
+		want, stored := d.model.Objects[ch.Key]
+		var err error
+		switch rapid.IntRange(0, 2).Draw(t, "how") {
+		case 0:
+			continue
+		case 1:
+			var h store.Header
+			if h, err = d.read.Header(ch.Key); stored {
+				require.Equal(t, want.GetResourceVersion(), h.RV, "header of %s", ch.Key)
+			}
+		case 2:
+			var o *object.Object
+			if o, err = d.read.Get(ch.Key); stored {
+				require.Equal(t, string(want.Raw()), string(o.Raw()), "object at %s", ch.Key)
+			}
+		}
+		if stored {
+			require.NoError(t, err)
+		} else {
+			require.ErrorIs(t, err, store.ErrNotFound)
+		}
+	}
+	return d.read
 }
 
 func (m *machine) begin(t *rapid.T) {

@@ -65,11 +65,6 @@ func NewRecord(o *object.Object) (Record, error) {
 // Compressible reports whether the record is not compressed yet and long enough to be worth it.
 func (r *Record) Compressible() bool { return r.Codec == codecRaw && r.Size >= CompressAbove }
 
-// IsOf reports whether the record is of the version that o is.
-func (r *Record) IsOf(o *object.Object) bool {
-	return o != nil && r.Rv != "" && r.Rv == o.GetResourceVersion() && r.Uid == string(o.GetUID()) && r.Size == o.Size()
-}
-
 // Encode returns the record's bytes for key.
 func (r *Record) Encode(key []byte) []byte {
 	b := make([]byte, recordBody, recordBody+len(r.Payload)+len(r.Uid)+len(r.Rv)+len(r.FirstRV)+24)
