@@ -25,7 +25,7 @@ func (k KnownObjects) Version(key string) (uid, rv string, ok bool, err error) {
 	if k.Collection.State().Count == 0 { // saves the lookup of each item of a first list
 		return "", "", false, nil
 	}
-	h, at, err := header(k.Collection, key)
+	h, at, err := header(k.Collection.Lookup(), key)
 	if err != nil {
 		err = fmt.Errorf("look up %s: %w", key, err)
 	}
@@ -47,10 +47,6 @@ func (k KnownObjects) Keys() ([]string, error) {
 		keys = append(keys, e.Key)
 	}
 	return keys, nil
-}
-
-type headers interface {
-	Header(key string) (store.Header, error)
 }
 
 // presence is the state of a key's record.
@@ -77,7 +73,7 @@ func presenceOf(err error) (presence, error) {
 }
 
 // header reads a header, which is empty unless the record is readable.
-func header(l headers, key string) (store.Header, presence, error) {
+func header(l store.Lookup, key string) (store.Header, presence, error) {
 	h, err := l.Header(key)
 	at, err := presenceOf(err)
 	if at != readable {

@@ -291,11 +291,12 @@ type Collection interface {
 	// within its flush interval or at DB.Flush. The caller must not change it any more.
 	Describe(Description) error
 
-	// Header is [View].Header in the newest state, for a caller that needs no other key of it.
+	// Header is [View].Header in the newest state, for a caller that needs no other key of it and can't
+	// wait for the writer.
 	Header(key string) (Header, error)
 
-	// Lookup begins the reads for one batch, which are of the newest state. Only the caller of Apply
-	// may use it, and only until then.
+	// Lookup begins reads of single keys in the newest state. They wait while the store writes, and
+	// cost a store on disk less than a view. What the caller of Apply has read is for Batch.Read.
 	Lookup() Lookup
 
 	// View returns the newest consistent state. The caller must close it, and soon: while a
@@ -303,7 +304,7 @@ type Collection interface {
 	View() (View, error)
 }
 
-// Lookup reads single keys. Its methods are those of [View].
+// Lookup reads single keys. Its methods are those of [View]. It is for one goroutine.
 type Lookup interface {
 	Header(key string) (Header, error)
 	Get(key string) (*object.Object, error)

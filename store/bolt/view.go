@@ -155,8 +155,8 @@ func (v *view) locate() (*boltfile.Bucket, error) {
 	return b, nil
 }
 
-// Header returns the header of the object at key. It reads no more than the record, because a list
-// calls it for each item.
+// Header implements [store.Collection]. It reads no more than the record, because requests that are
+// authenticated wait for it.
 func (c *collection) Header(key string) (store.Header, error) {
 	v, err := c.db.viewUnder(c.id, c.db.log.Snapshot, func(v *view) error {
 		_, err := v.locate()
