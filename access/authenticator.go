@@ -157,6 +157,13 @@ var ErrTooManyTokens = errors.New("too many unknown tokens come from its address
 // asking often.
 var ErrBusy = errors.New("too many questions about it wait for the cluster's server")
 
+// errNotOwn is the reason to refuse a token if only the agent's own is accepted.
+var errNotOwn = errors.New("it is not the agent's own token")
+
+// ErrNoKeys means that tokens can't be judged: the server can't be reached, and has not been asked for its
+// keys yet.
+var ErrNoKeys = errors.New("the cluster's signing keys are not known")
+
 // Caller returns who has sent a request. The error is why it is refused; it has no secret in it.
 func (a *Authenticator) Caller(r *http.Request) (*Caller, error) {
 	c, err := a.caller(r)
@@ -275,8 +282,15 @@ func (a *Authenticator) signature(v *verdict, token string) *verdict {
 		return v
 	}
 	v = &verdict{at: a.clock.Now(), by: keys}
-	v.claims, v.err = keys.verify(token)
-	v.err = brief(v.err)
+	switch {
+	case a.Connected == nil:
+		v.err = errNotOwn
+	case keys == nil:
+		v.err = ErrNoKeys
+	default:
+		v.claims, v.err = keys.verify(token)
+		v.err = brief(v.err)
+	}
 	return v
 }
 

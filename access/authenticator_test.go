@@ -241,6 +241,7 @@ func TestTokensOffline(t *testing.T) {
 					continue
 				}
 				require.ErrorContains(t, err, tc.want)
+				require.Equal(t, tc.name == "no keys", errors.Is(err, ErrNoKeys))
 				require.Nil(t, c)
 				require.NotContains(t, err.Error(), tc.token)
 			}

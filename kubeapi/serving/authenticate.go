@@ -13,7 +13,7 @@ import (
 )
 
 // Authenticate returns a handler that serves requests by h, with their caller in the context. Others get
-// 401 with a kube-apiserver's Status, or 429, but health is for everybody.
+// 401 with a kube-apiserver's Status, 429, or 503 if they can't be judged yet. Health is for everybody.
 func Authenticate(a *access.Authenticator, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if isHealth(r.URL.Path) {
@@ -27,6 +27,9 @@ func Authenticate(a *access.Authenticator, h http.Handler) http.Handler {
 			sendTooMany(w, access.ErrTooManyTokens, time.Second)
 		case errors.Is(err, access.ErrBusy):
 			sendTooMany(w, access.ErrBusy, time.Second)
+		case errors.Is(err, access.ErrNoKeys): // a client would throw its token away after a 401
+			later := status.Later(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, access.ErrNoKeys.Error())
+			status.Send(w, status.Of(later), false)
 		default:
 			status.Send(w, status.Of(status.Bare(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "Unauthorized")), false)
 		}

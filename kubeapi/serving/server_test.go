@@ -207,6 +207,32 @@ func TestAuthenticate(t *testing.T) {
 	}
 }
 
+// A token that can't be judged yet gets 503 and not 401, after which a client would throw it away.
+func TestAuthenticateWithoutKeys(t *testing.T) {
+	a := access.NewAuthenticator("secret", clock.RealClock{})
+	a.Connected = func() bool { return false }
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://localhost/api/v1/pods", nil)
+	require.NoError(t, err)
+	r.RemoteAddr = "127.0.0.1:40000"
+	for _, tc := range []struct {
+		name, header string
+		code         int
+		retry        string
+	}{
+		{"a token of the cluster", "Bearer of.the.cluster", 503, "1"},
+		{"no token", "", 401, ""},
+		{"the agent's own", "Bearer secret", 200, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r.Header.Set("Authorization", tc.header)
+			w := &recorder{header: http.Header{}, code: http.StatusOK}
+			Authenticate(a, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP(w, r)
+			require.Equal(t, tc.code, w.code, w.body.String())
+			require.Equal(t, tc.retry, w.header.Get("Retry-After"))
+		})
+	}
+}
+
 type recorder struct {
 	header http.Header
 	code   int
