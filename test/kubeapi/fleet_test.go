@@ -75,7 +75,7 @@ type fleetOptions struct {
 	custom  bool           // a custom resource is cached too
 }
 
-// newFleet starts a fleet, and waits until it is in step.
+// newFleet starts a fleet, and waits until it has caught up.
 func newFleet(t *testing.T, random *rand.Rand, o fleetOptions) *fleet {
 	t.Helper()
 	args, audit := auditArgs(t)

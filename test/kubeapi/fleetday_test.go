@@ -70,7 +70,7 @@ func (f *fleet) hubLists() (n int) {
 }
 
 // away changes 30 % of the objects while the spokes are stopped, does what else happens until they come
-// back, and waits until they are in step.
+// back, and waits until they have caught up.
 func (f *fleet) away(while func()) {
 	f.t.Helper()
 	for _, s := range f.spokes {

@@ -27,7 +27,7 @@ import (
 // seededPods is some pages of a list.
 const seededPods = 3000
 
-// TestFleetSeed has a new spoke whose link breaks several times during its first list. It gets in step
+// TestFleetSeed has a new spoke whose link breaks several times during its first list. It catches up
 // by the hubs alone, and a page that has arrived does not come again.
 func TestFleetSeed(t *testing.T) {
 	t.Parallel()
@@ -50,7 +50,7 @@ func TestFleetSeed(t *testing.T) {
 	f.requireNothingElse(f.tokens[1], "left", "shop-0")
 }
 
-// seed starts a spoke without a file, waits until it is in step, and returns what came over its link.
+// seed starts a spoke without a file, waits until it has caught up, and returns what came over its link.
 func (f *fleet) seed() (received int64, breaks int) {
 	f.t.Helper()
 	s := f.newSpoke(0, f.tokens[0], "")
@@ -72,7 +72,7 @@ func (f *fleet) seed() (received int64, breaks int) {
 	return received, breaks
 }
 
-// TestFleetSeedHub has a third hub without a volume, while objects change. It gets in step by the other hubs
+// TestFleetSeedHub has a third hub without a volume, while objects change. It catches up by the other hubs
 // and serves a new spoke, and neither lists at the kube-apiserver.
 func TestFleetSeedHub(t *testing.T) {
 	t.Parallel()
