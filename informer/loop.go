@@ -204,7 +204,7 @@ func (l *Loop) applyList(ctx context.Context, b deltafifo.Batch, diff difference
 		l.list.settle()
 	}
 	cp := store.Checkpoint{
-		RV: b.Watermark, Cluster: b.Replace.Cluster, Schema: b.Replace.Schema, ListReason: b.Replace.Reason,
+		RV: b.Watermark, Cluster: b.Replace.Cluster, Schema: b.Replace.Schema, ListReason: store.Reason(b.Replace.Reason),
 		LastList: start.UTC(), LastEvent: l.checkpoint.LastEvent, LastBookmark: l.checkpoint.LastBookmark,
 		Newest: l.list.newest.keys(),
 	}

@@ -167,7 +167,7 @@ func TestHandlersAndStore(t *testing.T) {
 		require.Equal(t, []string{"add a@3 true", "add b@5 true"}, p.rec.take())
 		require.Equal(t, "10", p.coll.State().RV)
 		require.True(t, p.coll.State().Synced)
-		require.Equal(t, "initial", p.coll.State().ListReason)
+		require.Equal(t, store.ReasonInitial, p.coll.State().ListReason)
 
 		require.NoError(t, p.queue.Update(obj("a", "1", 11)))
 		require.NoError(t, p.queue.Add(obj("c", "3", 12)))

@@ -20,7 +20,7 @@ import (
 // goesOn returns a checkpoint that continues the history of the previous one.
 func goesOn(rv int) store.Checkpoint {
 	cp := storetest.Checkpoint(rv)
-	cp.Cluster, cp.ListReason = "one", string(store.ReasonExpired)
+	cp.Cluster, cp.ListReason = "one", store.ReasonExpired
 	return cp
 }
 

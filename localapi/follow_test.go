@@ -187,7 +187,7 @@ func TestFollowMissesNothing(t *testing.T) {
 func TestFollowedHistoryIsGone(t *testing.T) {
 	cp := func(rv int, cluster string, reason store.Reason) store.Checkpoint {
 		cp := goesOn(rv)
-		cp.Cluster, cp.ListReason = cluster, string(reason)
+		cp.Cluster, cp.ListReason = cluster, reason
 		return cp
 	}
 	for _, tc := range []struct {

@@ -404,7 +404,7 @@ func (r *reader) describe(info store.Info) (Collection, error) {
 	c.Indexes, c.Building = append(c.Indexes, v.Indexes()...), v.Building()
 	c.Synced, c.Objects, c.Bytes = state.Synced, state.Count, state.Bytes
 	c.ResourceVersion, c.Cluster = state.RV, state.Cluster
-	c.ListReason, c.LastList, c.SkippedEvents = state.ListReason, state.LastList, state.Skipped
+	c.ListReason, c.LastList, c.SkippedEvents = string(state.ListReason), state.LastList, state.Skipped
 	if state.Synced {
 		if c.HistorySince, err = v.Horizon(); err != nil {
 			c.Problem = err.Error() // a problem of the history only

@@ -59,7 +59,7 @@ func testStatus(t *testing.T, src Source) {
 	require.Positive(t, c.Bytes)
 	require.Equal(t, "5", c.ResourceVersion)
 	require.Equal(t, cp.Cluster, c.Cluster)
-	require.Equal(t, cp.ListReason, c.ListReason)
+	require.EqualValues(t, cp.ListReason, c.ListReason)
 	require.WithinDuration(t, cp.LastList, c.LastList, 0)
 	require.WithinDuration(t, cp.Proven(), c.Proven, 0)
 	require.InDelta(t, time.Hour.Seconds(), c.AgeSeconds, 0.001)

@@ -62,7 +62,7 @@ func thing(i, rv int) store.Change {
 
 func checkpoint(rv int) store.Checkpoint {
 	cp := storetest.Checkpoint(rv)
-	cp.Cluster, cp.ListReason = "uid:1", string(store.ReasonExpired)
+	cp.Cluster, cp.ListReason = "uid:1", store.ReasonExpired
 	return cp
 }
 

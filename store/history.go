@@ -98,7 +98,7 @@ func (e *TooOldError) Error() string {
 // resourceVersions may have another meaning now.
 func ContinuesHistory(state State, next Checkpoint) bool {
 	cmp, ok := object.CompareRV(state.RV, next.RV)
-	return state.Synced && ok && cmp <= 0 && state.Cluster == next.Cluster && Reason(next.ListReason).TrustsVersions()
+	return state.Synced && ok && cmp <= 0 && state.Cluster == next.Cluster && next.ListReason.TrustsVersions()
 }
 
 // Attributes are what the history has of the values that an object had in the index with

@@ -81,8 +81,8 @@ type Checkpoint struct {
 	LastBookmark time.Time `json:"lastBookmark,omitzero"`
 	LastList     time.Time `json:"lastList,omitzero"`
 
-	// ListReason is the reason of the newest list, "initial" for the first.
-	ListReason string `json:"listReason,omitempty"`
+	// ListReason is the reason of the newest list.
+	ListReason Reason `json:"listReason,omitempty"`
 
 	// Skipped is set if events of the watch at or below RV were left out, because their objects
 	// were of another type than the collection's. No watch resumes from such a checkpoint; the

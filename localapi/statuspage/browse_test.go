@@ -30,7 +30,7 @@ const evil = `"><script>alert(1)</script><b onclick='x'>`
 
 // checkpoint returns one that was proven before now.
 func checkpoint(rv int, before time.Duration) store.Checkpoint {
-	return store.Checkpoint{RV: fmt.Sprint(rv), Cluster: "one", ListReason: string(store.ReasonExpired), LastEvent: now.Add(-before)}
+	return store.Checkpoint{RV: fmt.Sprint(rv), Cluster: "one", ListReason: store.ReasonExpired, LastEvent: now.Add(-before)}
 }
 
 func parsed(t *testing.T, raw string) store.Change {

@@ -99,7 +99,7 @@ func TestCopyBesideWriter(t *testing.T) {
 	write := func(n int) error {
 		rv, next := 2*n, models[len(models)-1].Clone()
 		cp := storetest.Checkpoint(rv + 1)
-		cp.Cluster, cp.ListReason = "one", string(store.ReasonExpired)
+		cp.Cluster, cp.ListReason = "one", store.ReasonExpired
 		switch {
 		case n%20 == synced:
 			r, err := coll.Replace()

@@ -145,7 +145,7 @@ func (l *life) checkpoint(t *rapid.T) store.Checkpoint {
 	l.rv += 12
 	cp := storetest.Checkpoint(l.rv)
 	cp.Cluster = "one"
-	cp.ListReason = string(rapid.SampledFrom([]store.Reason{store.ReasonExpired, store.ReasonExpired, store.ReasonExpired, store.ReasonRVAhead}).Draw(t, "reason"))
+	cp.ListReason = rapid.SampledFrom([]store.Reason{store.ReasonExpired, store.ReasonExpired, store.ReasonExpired, store.ReasonRVAhead}).Draw(t, "reason")
 	return cp
 }
 

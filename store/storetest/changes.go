@@ -14,7 +14,7 @@ import (
 // goesOn returns a checkpoint that continues the history of the one before.
 func goesOn(rv int) store.Checkpoint {
 	cp := Checkpoint(rv)
-	cp.Cluster, cp.ListReason = "one", string(store.ReasonExpired)
+	cp.Cluster, cp.ListReason = "one", store.ReasonExpired
 	return cp
 }
 
@@ -125,7 +125,7 @@ var historyRules = []rule{
 			change func(s *subject, cp *store.Checkpoint)
 		}{
 			{"cluster", func(_ *subject, cp *store.Checkpoint) { cp.Cluster = "two" }},
-			{"reason", func(_ *subject, cp *store.Checkpoint) { cp.ListReason = string(store.ReasonRVAhead) }},
+			{"reason", func(_ *subject, cp *store.Checkpoint) { cp.ListReason = store.ReasonRVAhead }},
 			{"back", func(_ *subject, cp *store.Checkpoint) { cp.RV = "5" }},
 			{"opaque", func(_ *subject, cp *store.Checkpoint) { cp.RV = "x20" }},
 			{"scope", func(s *subject, _ *store.Checkpoint) { s.open(t, other) }},

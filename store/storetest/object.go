@@ -66,7 +66,7 @@ const HistoryRetention = 100 * 365 * 24 * time.Hour
 func Checkpoint(rv int) store.Checkpoint {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).Add(time.Duration(rv) * time.Minute)
 	return store.Checkpoint{
-		RV: strconv.Itoa(rv), Cluster: "cluster-" + strconv.Itoa(rv%2), ListReason: "reason-" + strconv.Itoa(rv),
+		RV: strconv.Itoa(rv), Cluster: "cluster-" + strconv.Itoa(rv%2), ListReason: store.Reason("reason-" + strconv.Itoa(rv)),
 		LastEvent: at, LastBookmark: at.Add(time.Second), LastList: at.Add(2 * time.Second),
 		Skipped: rv%2 == 1,
 	}

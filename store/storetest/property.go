@@ -164,9 +164,9 @@ func (m *machine) checkpoint(t *rapid.T) store.Checkpoint {
 	m.rv += rapid.SampledFrom([]int{1, 20}).Draw(t, "step")
 	cp := Checkpoint(m.rv)
 	cp.Cluster = rapid.SampledFrom([]string{"one", "one", "one", "one", "one", "two"}).Draw(t, "cluster")
-	cp.ListReason = string(rapid.SampledFrom([]store.Reason{
+	cp.ListReason = rapid.SampledFrom([]store.Reason{
 		store.ReasonExpired, store.ReasonExpired, store.ReasonSilentClose, store.ReasonRequested, store.ReasonRVAhead,
-	}).Draw(t, "reason"))
+	}).Draw(t, "reason")
 	return cp
 }
 

@@ -25,7 +25,7 @@ func wide(t *testing.T) *memory.DB {
 		c, err := db.Open(info)
 		require.NoError(t, err)
 		at := func(rv int, before time.Duration) store.Checkpoint {
-			return store.Checkpoint{RV: fmt.Sprint(rv), Cluster: "one", ListReason: string(store.ReasonExpired), LastEvent: time.Now().Add(-before)}
+			return store.Checkpoint{RV: fmt.Sprint(rv), Cluster: "one", ListReason: store.ReasonExpired, LastEvent: time.Now().Add(-before)}
 		}
 		r, err := c.Replace()
 		require.NoError(t, err)

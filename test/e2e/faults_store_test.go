@@ -182,7 +182,7 @@ func (x *faultyStore) changes(n int) []store.Change {
 func (x *faultyStore) checkpoint() store.Checkpoint {
 	x.rv += 50
 	cp := storetest.Checkpoint(x.rv)
-	cp.Cluster, cp.ListReason = "one", string(store.ReasonExpired)
+	cp.Cluster, cp.ListReason = "one", store.ReasonExpired
 	return cp
 }
 

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/snapcache/snapcache/informer"
+	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt"
 	"github.com/snapcache/snapcache/test/controlplane"
 )
@@ -90,7 +91,7 @@ func (f *followed) at(name string) string {
 }
 
 // listedFor returns the reason of the newest list.
-func (f *followed) listedFor() string {
+func (f *followed) listedFor() store.Reason {
 	f.t.Helper()
 	v, err := f.db.View("configmaps")
 	require.NoError(f.t, err)
@@ -149,7 +150,7 @@ func TestServerKilledAndRestored(t *testing.T) {
 		"f": {"add " + f.at("f") + " initial=false"},
 	}
 	require.Equal(t, want, f.difference("the apiserver was killed"))
-	require.Equal(t, "expired", f.listedFor())
+	require.Equal(t, store.ReasonExpired, f.listedFor())
 
 	// The restore undoes the changes from here on.
 	saved := filepath.Join(t.TempDir(), "etcd")
@@ -172,7 +173,7 @@ func TestServerKilledAndRestored(t *testing.T) {
 		"g": {gone(g)},
 	}
 	require.Equal(t, want, f.difference("etcd was restored"))
-	require.Equal(t, "rv-ahead", f.listedFor())
+	require.Equal(t, store.ReasonRVAhead, f.listedFor())
 
 	remove(t, c, f.ns, "c")
 	require.Len(t, f.difference("it goes on")["c"], 1)

@@ -102,7 +102,7 @@ func TestUnreadableObjectDeleted(t *testing.T) {
 		require.Equal(t, ns+"/unreadable", gone.Key, name)
 		v, err := stores[name].View("configmaps")
 		require.NoError(t, err)
-		require.Equal(t, string(store.ReasonStoreReadError), v.State().ListReason, name)
+		require.Equal(t, store.ReasonStoreReadError, v.State().ListReason, name)
 		v.Close()
 	}
 }
