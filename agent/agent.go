@@ -86,9 +86,9 @@ type Agent struct {
 	collections []*collection.Collection // a new slice when a reload changes it
 }
 
-// opening is what was found when the database was opened.
+// opening describes the file that the agent has opened.
 type opening struct {
-	restore.File      // the verdict on it
+	restore.File      // what was found at its path
 	foreign      bool // it was restored from a snapshot, which may be another node's
 }
 

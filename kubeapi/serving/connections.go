@@ -22,8 +22,8 @@ var ErrTooManyConnections = errors.New("too many connections are open from its a
 // so that they are limited only in all.
 type fairListener struct {
 	net.Listener
-	refused func(peer string, err error) // nil for nothing
-	remote  *quota.Shares                // of the connections from elsewhere, by address
+	refused func(peer string, err error) // called with each closed connection, unless nil
+	remote  *quota.Shares                // of the connections from other machines, by address
 }
 
 func newFairListener(l net.Listener, refused func(string, error)) *fairListener {

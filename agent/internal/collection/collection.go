@@ -79,7 +79,7 @@ type Collection struct {
 	pipeline *informer.Pipeline
 
 	stop  context.CancelFunc // nil while the collection does not run
-	tasks []*pausedTask      // to be done once the collection has stopped
+	tasks []*pausedTask      // run once the collection has stopped
 
 	supervision supervision
 }

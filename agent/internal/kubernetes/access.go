@@ -36,8 +36,8 @@ type clusterAccess struct {
 	decisions   store.DB
 	authorities *authorityFile // nil for those that the server publishes
 	questions   *questions
-	failed      rate.Sometimes // limits the lines about questions without an answer
-	busy        rate.Sometimes // limits those about questions that could not be asked
+	failed      rate.Sometimes // limits the log lines about questions that the server did not answer
+	busy        rate.Sometimes // limits the log lines about questions that could not be asked
 	rotated     chan struct{}  // has a value if the cluster signs with a key that is not known
 	looked      *lru.Cache     // of collection and key to looked
 	saving      sync.Mutex     // held while the keys are stored
