@@ -151,8 +151,8 @@ func (s *listings) chunk(l *listing, number int) *chunk {
 	return c
 }
 
-// lookups returns the newest state of a collection for reads of single objects, and the function that
-// ends them: a view or, in memory, the collection itself, where a view makes the next change slower.
+// lookups returns what single objects of a collection's newest state are read from, and the function
+// that closes it: a view or, in memory, the collection itself, because a view makes its next change slower.
 func lookups(c store.Collection) (l store.Lookup, end func(), err error) {
 	at := &opened{Collection: c}
 	if h, ok := c.(*handle); ok {

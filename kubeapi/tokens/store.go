@@ -131,8 +131,8 @@ func (s *Store) remove(id string) {
 	}
 }
 
-// surplus returns the deletions of what has expired or can't be read, and if there is more than may
-// be stored, of some other tokens, but for one, which is about to be stored.
+// surplus returns deletions of the tokens that have expired or can't be read. If more are left than
+// may be stored, it adds some of them, but never the token but, which is about to be stored.
 func (s *Store) surplus(but string, now time.Time) []store.Change {
 	state := s.collection.State()
 	full := state.Count >= maxTokens || state.Bytes >= maxStored

@@ -168,7 +168,7 @@ func (c *content) remove(pos int32) {
 func (c *content) behind(key string, was [][]string) {
 	switch {
 	case c.stale:
-	case len(c.changed) > 1000+len(c.records)/4: // about as expensive as all
+	case len(c.changed) > 1000+len(c.records)/4: // they would take about as long as all
 		c.stale, c.changed, c.trees = true, nil, trees{} // which would keep the old objects in memory
 	default:
 		c.changed = append(c.changed, changed{key, was})
