@@ -139,21 +139,35 @@ func (x *site) awaitLog(text string) {
 // TestFaultPowerCutAgent cuts the power of an agent's disk while objects change. After each cut the
 // file equals the server's state at the checkpoint, and in the end the agent has caught up. Every
 // few cuts it gets another encryption key, or none, and the power is cut while its file is
-// rewritten.
+// rewritten. Every 200 cuts it begins with a new file: all of a file, with its history, is read after
+// each cut.
 func TestFaultPowerCutAgent(t *testing.T) {
 	t.Parallel()
-	disk := faultfs.New(t, random(t).Uint64())
 	random := random(t)
 	server := newChurned(t)
 	s := server.settings(t)
-	x := newSite(t, s)
-	x.onDisk(disk, s)
-	x.writeKeys()
+	var disk *faultfs.Disk
+	var x *site
+	finish := func() *agent {
+		a := x.start()
+		a.awaitCaughtUp(anywhere(server.ids...))
+		require.NotContains(t, string(fileContent(t, x.log)), "was set aside")
+		require.Contains(t, string(fileContent(t, x.log)), "after a power cut")
+		return a
+	}
 
 	boot := bootID(t)
 	synced, encrypted, checkpoints := 0, 0, map[string]bool{}
 	cuts := times(10, 2000)
 	for i := range cuts {
+		if i%200 == 0 {
+			if i > 0 {
+				finish().stop()
+			}
+			disk, x = faultfs.New(t, random.Uint64()), newSite(t, s)
+			x.onDisk(disk, s)
+			x.writeKeys()
+		}
 		if i%3 == 0 {
 			s.more = anyKeys(random)
 			x.configure(s)
@@ -190,10 +204,8 @@ func TestFaultPowerCutAgent(t *testing.T) {
 	}
 	t.Logf("%d power cuts, %d of them of an encrypted file; %d collections were compared with the server's history, at %d checkpoints", cuts, encrypted, synced, len(checkpoints))
 	require.Greater(t, len(checkpoints), cuts/4, "too few of the cuts came after something was stored")
-	require.NotContains(t, string(fileContent(t, x.log)), "was set aside")
-	require.Contains(t, string(fileContent(t, x.log)), "after a power cut")
 
-	a := x.start()
+	a := finish()
 	server.settle(t, a)
 	a.stop()
 }
