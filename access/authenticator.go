@@ -283,13 +283,13 @@ func (a *Authenticator) signature(v *verdict, token string) *verdict {
 	}
 	v = &verdict{at: a.clock.Now(), by: keys}
 	switch {
-	case a.Connected == nil:
-		v.err = errNotOwn
-	case keys == nil:
-		v.err = ErrNoKeys
-	default:
+	case keys != nil:
 		v.claims, v.err = keys.verify(token)
 		v.err = brief(v.err)
+	case a.Connected == nil:
+		v.err = errNotOwn
+	default:
+		v.err = ErrNoKeys
 	}
 	return v
 }

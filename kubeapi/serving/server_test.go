@@ -157,13 +157,7 @@ func TestListenWithFiles(t *testing.T) {
 // TestImpersonation: an answer for the caller itself would mislead one that wants to be another.
 func TestImpersonation(t *testing.T) {
 	for _, name := range []string{"Impersonate-User", "Impersonate-Group", "impersonate-uid", "Impersonate-Extra-Scopes"} {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://localhost/api/v1/pods", nil)
-		require.NoError(t, err)
-		r.RemoteAddr = "127.0.0.1:40000"
-		r.Header.Set("Authorization", "Bearer secret")
-		r.Header.Set(name, "admin")
-		w := &recorder{header: http.Header{}, code: http.StatusOK}
-		Authenticate(access.NewAuthenticator("secret", clock.RealClock{}), http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP(w, r)
+		w := ask(t, access.NewAuthenticator("secret", clock.RealClock{}), "/api/v1/pods", http.Header{"Authorization": {"Bearer secret"}, http.CanonicalHeaderKey(name): {"admin"}})
 		require.Equal(t, http.StatusUnauthorized, w.code, name)
 	}
 }
@@ -189,14 +183,11 @@ func TestAuthenticate(t *testing.T) {
 		{"version", "/version", "", 401},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://localhost"+tc.path, nil)
-			require.NoError(t, err)
-			r.RemoteAddr = "127.0.0.1:40000"
+			header := http.Header{}
 			if tc.header != "" {
-				r.Header.Set("Authorization", tc.header)
+				header.Set("Authorization", tc.header)
 			}
-			w := &recorder{header: http.Header{}, code: http.StatusOK}
-			Authenticate(access.NewAuthenticator("secret", clock.RealClock{}), http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP(w, r)
+			w := ask(t, access.NewAuthenticator("secret", clock.RealClock{}), tc.path, header)
 			require.Equal(t, tc.code, w.code)
 			if tc.code == http.StatusUnauthorized {
 				require.Equal(t, "application/json", w.header.Get("Content-Type"))
@@ -211,9 +202,6 @@ func TestAuthenticate(t *testing.T) {
 func TestAuthenticateWithoutKeys(t *testing.T) {
 	a := access.NewAuthenticator("secret", clock.RealClock{})
 	a.Connected = func() bool { return false }
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://localhost/api/v1/pods", nil)
-	require.NoError(t, err)
-	r.RemoteAddr = "127.0.0.1:40000"
 	for _, tc := range []struct {
 		name, header string
 		code         int
@@ -224,13 +212,22 @@ func TestAuthenticateWithoutKeys(t *testing.T) {
 		{"the agent's own", "Bearer secret", 200, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			r.Header.Set("Authorization", tc.header)
-			w := &recorder{header: http.Header{}, code: http.StatusOK}
-			Authenticate(a, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP(w, r)
+			w := ask(t, a, "/api/v1/pods", http.Header{"Authorization": {tc.header}})
 			require.Equal(t, tc.code, w.code, w.body.String())
 			require.Equal(t, tc.retry, w.header.Get("Retry-After"))
 		})
 	}
+}
+
+// ask returns the answer to a request that comes from this machine.
+func ask(t *testing.T, a *access.Authenticator, path string, header http.Header) *recorder {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://localhost"+path, nil)
+	require.NoError(t, err)
+	r.RemoteAddr, r.Header = "127.0.0.1:40000", header
+	w := &recorder{header: http.Header{}, code: http.StatusOK}
+	Authenticate(a, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP(w, r)
+	return w
 }
 
 type recorder struct {
