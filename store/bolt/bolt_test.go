@@ -43,6 +43,7 @@ func (h *harness) Reopen(t storetest.T) {
 func (h *harness) open(t storetest.T) {
 	db, err := bolt.Open(h.path, h.opts)
 	require.NoError(t, err)
+	db.SetBuildStep(5)
 	h.db = db
 	if h.folding {
 		h.folders.Go(func() {
@@ -85,7 +86,6 @@ func TestSuiteEncryptedFolding(t *testing.T) { suite(t, bolt.Options{Keys: keysO
 func suite(t *testing.T, opts bolt.Options, folding bool) {
 	opts.ViewLimit = time.Hour // some tests read a large view for longer than the limit
 	opts.HistoryRetention = storetest.HistoryRetention
-	opts = bolt.InSteps(opts, 5)
 	storetest.Run(t, func(t storetest.T) storetest.Harness {
 		dir, err := os.MkdirTemp("", "bolt")
 		require.NoError(t, err)
@@ -120,6 +120,21 @@ func newDB(t *testing.T, opts bolt.Options) (*bolt.DB, string) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	return db, path
+}
+
+// newDBByHand is newDB of a database in which nothing runs in the background, and whose builds have steps
+// of so many records.
+func newDBByHand(t *testing.T, opts bolt.Options, records int) (*bolt.DB, string) {
+	path := filepath.Join(t.TempDir(), "cache.db")
+	return openByHand(t, path, opts, records), path
+}
+
+func openByHand(t *testing.T, path string, opts bolt.Options, records int) *bolt.DB {
+	db, err := bolt.OpenByHand(path, opts)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	db.SetBuildStep(records)
+	return db
 }
 
 func TestReadOnly(t *testing.T) {

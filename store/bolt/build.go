@@ -45,8 +45,13 @@ type build struct {
 
 // indexer builds the indexes of a database in the background. The write lock guards it.
 type indexer struct {
-	builds   map[string]*build // by collection
-	spilling map[string]bool   // collections whose replacement fills a new generation
+	builds      map[string]*build // by collection
+	spilling    map[string]bool   // collections whose replacement fills a new generation
+	stepRecords int               // see the constant
+}
+
+func newIndexer() indexer {
+	return indexer{builds: map[string]*build{}, spilling: map[string]bool{}, stepRecords: stepRecords}
 }
 
 // busy reports whether a build or a replacement is about to change buckets.
@@ -187,13 +192,12 @@ func (c *collection) fileNext(tx *boltfile.Tx, gen *boltfile.Bucket, name []byte
 	}
 	decode := func(k, b []byte) (row, error) { o, _ := v.object(k, b); return row{string(k), o}, nil }
 	entries := make([][]string, len(indexes))
-	limit := c.db.opts.hooks.records()
 	more, size := false, 0
 	for r, err := range scan(v, v.path(format.BucketObjects), "", build.After, decode) {
 		if err != nil {
 			return nil, 0, err
 		}
-		if more = objects == limit || size >= stepBytes; more {
+		if more = objects == c.db.indexer.stepRecords || size >= stepBytes; more {
 			break
 		}
 		build.After = r.key

@@ -83,7 +83,7 @@ func steps(t *testing.T, db *bolt.DB) (n int) {
 // An index is built in steps of a number of objects, while the collection is written, and is
 // complete from one view to the next.
 func TestIndexIsBuiltInSteps(t *testing.T) {
-	db, path := newDB(t, bolt.ByHand(bolt.Options{FlushInterval: time.Hour}, 10))
+	db, path := newDBByHand(t, bolt.Options{FlushInterval: time.Hour}, 10)
 	_, model := filled(t, db, 40)
 	c := reopen(t, db, model, appIndex)
 	apply := func(b store.Batch) {
@@ -135,7 +135,7 @@ func TestIndexIsBuiltInSteps(t *testing.T) {
 // more entries than are computed in one pass. A program's own index can be read if the collection
 // is open with it.
 func TestBuilding_ReadsScan(t *testing.T) {
-	db, path := newDB(t, bolt.ByHand(bolt.Options{FlushInterval: time.Hour}, 100_000))
+	db, path := newDBByHand(t, bolt.Options{FlushInterval: time.Hour}, 100_000)
 	_, model := filled(t, db, 9000)
 	reopen(t, db, model, appIndex, mine)
 	read := func(v store.View, name string) (entries []store.IndexEntry, keys []string) {
@@ -183,7 +183,7 @@ func TestBuilding_ReadsScan(t *testing.T) {
 
 // A step may end at any key, and ends after a few megabytes.
 func TestBuildSteps(t *testing.T) {
-	db, _ := newDB(t, bolt.ByHand(bolt.Options{}, 1))
+	db, _ := newDBByHand(t, bolt.Options{}, 1)
 	model := storetest.NewModel(storetest.Info("pods"))
 	c := reopen(t, db, model)
 	var changes []store.Change
@@ -197,7 +197,7 @@ func TestBuildSteps(t *testing.T) {
 	model.Building = nil
 	sameAs(t, db, model)
 
-	db, _ = newDB(t, bolt.ByHand(bolt.Options{}, 1000))
+	db, _ = newDBByHand(t, bolt.Options{}, 1000)
 	model = storetest.NewModel(storetest.Info("pods"))
 	c = reopen(t, db, model)
 	changes = nil
@@ -215,8 +215,8 @@ func TestBuildSteps(t *testing.T) {
 // After a crash a build goes on at its stored position. If the index is no longer wanted, all of it
 // is removed.
 func TestBuildAfterCrash(t *testing.T) {
-	opts := bolt.ByHand(bolt.Options{FlushInterval: time.Hour}, 5)
-	db, path := newDB(t, opts)
+	opts := bolt.Options{FlushInterval: time.Hour}
+	db, path := newDBByHand(t, opts, 5)
 	_, model := filled(t, db, 60)
 	reopen(t, db, model, appIndex)
 	for range 6 {
@@ -230,17 +230,14 @@ func TestBuildAfterCrash(t *testing.T) {
 	sameAs(t, ro, model, "app")
 	require.NoError(t, ro.Close())
 
-	db, err = bolt.Open(crashed, opts)
-	require.NoError(t, err)
-	defer db.Close()
+	db = openByHand(t, crashed, opts, 5)
 	sameAs(t, db, model, "app")
 	reopen(t, db, model, appIndex)
 	require.LessOrEqual(t, steps(t, db), 9, "30 of 60 objects were filed before")
 	model.Building = nil
 	sameAs(t, db, model)
 
-	db, err = bolt.Open(other, opts)
-	require.NoError(t, err)
+	db = openByHand(t, other, opts, 5)
 	reopen(t, db, model)
 	steps(t, db)
 	sameAs(t, db, model)
@@ -271,8 +268,8 @@ func indexBuckets(t *testing.T, path string) (names []string) {
 // If the definition of an index changes, its old entries are gone at once, also after a crash, and
 // so is what another version left of an index that it deleted in steps.
 func TestDroppedIndexes(t *testing.T) {
-	opts := bolt.ByHand(bolt.Options{FlushInterval: time.Hour}, 7)
-	db, path := newDB(t, opts)
+	opts := bolt.Options{FlushInterval: time.Hour}
+	db, path := newDBByHand(t, opts, 7)
 	_, model := filled(t, db, 50)
 	reopen(t, db, model, appIndex)
 	steps(t, db)
@@ -302,8 +299,7 @@ func TestDroppedIndexes(t *testing.T) {
 	})
 	require.Equal(t, []string{"dropped", "app"}, indexBuckets(t, crashed))
 
-	db, err := bolt.Open(crashed, opts)
-	require.NoError(t, err)
+	db = openByHand(t, crashed, opts, 7)
 	reopen(t, db, model, appIndex)
 	sameAs(t, db, model)
 	require.Equal(t, []string{"app"}, indexBuckets(t, asKilled(t, crashed)))
@@ -324,7 +320,8 @@ func TestDroppedIndexes(t *testing.T) {
 func TestBuildAndReplacement(t *testing.T) {
 	for _, commit := range []bool{false, true} {
 		t.Run(fmt.Sprint("commit ", commit), func(t *testing.T) {
-			db, path := newDB(t, bolt.InSteps(bolt.Options{FlushInterval: time.Hour, ReplaceBudget: 1}, 3))
+			db, path := newDB(t, bolt.Options{FlushInterval: time.Hour, ReplaceBudget: 1})
+			db.SetBuildStep(3)
 			_, model := filled(t, db, 30)
 			blocked := make(chan struct{})
 			slow := appIndex
@@ -364,7 +361,7 @@ func TestBuildAndReplacement(t *testing.T) {
 // An index that is complete stays complete: while a replacement fills a generation, in which builds
 // start again, none is completed in the current generation.
 func TestBuildWaitsForReplacement(t *testing.T) {
-	db, _ := newDB(t, bolt.ByHand(bolt.Options{FlushInterval: time.Hour, ReplaceBudget: 1}, 10))
+	db, _ := newDBByHand(t, bolt.Options{FlushInterval: time.Hour, ReplaceBudget: 1}, 10)
 	_, model := filled(t, db, 20)
 	payload := store.FieldIndex("payload", "data.payload")
 	reopen(t, db, model, payload)
@@ -392,7 +389,8 @@ func TestBuildWaitsForReplacement(t *testing.T) {
 
 // Close ends a build between two steps; the next opening goes on.
 func TestCloseEndsBuild(t *testing.T) {
-	db, path := newDB(t, bolt.InSteps(bolt.Options{}, 1))
+	db, path := newDB(t, bolt.Options{})
+	db.SetBuildStep(1)
 	_, model := filled(t, db, 200)
 	started := make(chan struct{}, 1000)
 	slow := appIndex

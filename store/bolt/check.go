@@ -158,7 +158,7 @@ func (c *check) run() (err error) {
 	if info, err := os.Stat(c.path); err == nil {
 		maxBytes = info.Size() // Check does not enforce the quota
 	}
-	c.db, err = open(c.path, Options{ReadOnly: true, MaxBytes: maxBytes, Keys: c.keys}, c.structure)
+	c.db, err = open(c.path, Options{ReadOnly: true, MaxBytes: maxBytes, Keys: c.keys}, false, c.structure)
 	switch {
 	case errors.Is(err, errUnsafe):
 		c.report.Unsafe = true

@@ -128,7 +128,7 @@ func (c *compaction) run(ctx context.Context) (before, after int64, err error) {
 	if err != nil {
 		return before, before, err
 	}
-	if err := db.checkFreeSpace(filepath.Dir(c.path), before-free+boltfile.AllocBytes+compactSpare); err != nil {
+	if err := checkFreeSpace(filepath.Dir(c.path), before-free+boltfile.AllocBytes+compactSpare); err != nil {
 		return before, before, err
 	}
 	tmp := c.path + compactSuffix
@@ -138,19 +138,20 @@ func (c *compaction) run(ctx context.Context) (before, after int64, err error) {
 	if c.dst, err = c.old.OpenSuccessor(tmp, db.opts.Keys, db.opts.file()); err != nil {
 		return before, before, errors.Join(err, os.RemoveAll(tmp))
 	}
-	if err = db.opts.hooks.at("begun"); err == nil {
-		err = c.copy(ctx, tmp)
-	}
-	if err == nil {
-		err = db.opts.hooks.at("copied")
-	}
-	if err == nil {
+	c.reached("begun")
+	if err = c.copy(ctx, tmp); err == nil {
+		c.reached("copied")
 		after, err = c.finish(ctx, tmp, before)
 	}
 	if !c.renamed {
 		return before, before, errors.Join(err, c.dst.Close(), os.Remove(tmp))
 	}
 	return before, after, err
+}
+
+// reached logs a step of a compaction.
+func (c *compaction) reached(step string) {
+	c.db.opts.Logger.Debug("the database is being compacted", "step", step)
 }
 
 // begin begins a read transaction on the current file and makes folds, builds and Close wait. It takes
@@ -245,17 +246,13 @@ func (c *compaction) finish(ctx context.Context, tmp string, before int64) (afte
 	if after = info.Size(); after >= before && c.dst.SameKey(c.old) && !scrubs {
 		return before, nil
 	}
-	if err := db.opts.hooks.at("synced"); err != nil {
-		return before, err
-	}
+	c.reached("synced")
 	if err := os.Rename(tmp, c.path); err != nil {
 		return before, err
 	}
 	c.renamed = true
 	db.committer.Swap(c.dst)
-	if err := db.opts.hooks.at("named"); err != nil {
-		return after, err
-	}
+	c.reached("renamed")
 	if err := db.committer.ResyncMeta(); err != nil {
 		db.log.NoteFlush(err)
 		return after, err
@@ -316,7 +313,7 @@ func Compact(path string, opts Options) (before, after int64, err error) {
 	}
 	opts.ReadOnly = false // takes the exclusive lock
 	opts.MaxBytes = max(cmp.Or(opts.MaxBytes, DefaultMaxBytes), info.Size()+boltfile.AllocBytes)
-	db, err := Open(path, opts)
+	db, err := open(path, opts, false, nil)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -331,8 +328,8 @@ func Compact(path string, opts Options) (before, after int64, err error) {
 }
 
 // checkFreeSpace returns ErrNoRoom unless the disk of dir has need bytes free.
-func (db *DB) checkFreeSpace(dir string, need int64) error {
-	have, err := db.opts.hooks.free(dir)
+func checkFreeSpace(dir string, need int64) error {
+	have, err := boltfile.FreeDisk(dir)
 	if err != nil {
 		return fmt.Errorf("free disk: %w", err)
 	}

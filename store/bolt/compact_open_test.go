@@ -26,9 +26,18 @@ import (
 // bloated opens a database whose file is mostly free, and returns its collection and the model of
 // its views.
 func bloated(t *testing.T, opts bolt.Options) (*bolt.DB, store.Collection, *storetest.Model, string) {
+	return bloatedOpened(t, bolt.Open, opts)
+}
+
+// bloatedByHand is bloated of a database in which nothing runs in the background.
+func bloatedByHand(t *testing.T, opts bolt.Options) (*bolt.DB, store.Collection, *storetest.Model, string) {
+	return bloatedOpened(t, bolt.OpenByHand, opts)
+}
+
+func bloatedOpened(t *testing.T, open func(string, bolt.Options) (*bolt.DB, error), opts bolt.Options) (*bolt.DB, store.Collection, *storetest.Model, string) {
 	path, model := bloatedFile(t)
 	opts.FlushInterval = time.Hour
-	db, err := bolt.Open(path, opts)
+	db, err := open(path, opts)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	c, err := db.Open(storetest.Info("pods"), lifeIndexes()...)
@@ -58,7 +67,7 @@ func TestCompactOpen(t *testing.T) {
 	var path string
 	rv := 7000
 	clock := clocktesting.NewFakeClock(time.Now())
-	opts := bolt.CompactSteps(bolt.Options{ViewLimit: time.Hour, HistoryRetention: 1000 * 24 * time.Hour, Clock: clock}, func(step string) error {
+	opts := atSteps(bolt.Options{ViewLimit: time.Hour, HistoryRetention: 1000 * 24 * time.Hour, Clock: clock}, func(step string) {
 		_, err := bolt.Open(path, bolt.Options{})
 		require.ErrorIs(t, err, store.ErrLocked, step)
 		if step == "begun" || step == "copied" { // writers wait in the other steps
@@ -69,7 +78,6 @@ func TestCompactOpen(t *testing.T) {
 			rv++
 			change(t, c, model, rv, storetest.Put(storetest.Object("ns", "later-"+step, "u", fmt.Sprint(rv), nil, "x")))
 		}
-		return nil
 	})
 	db, c, model, path = bloated(t, opts)
 	before, old := model.Clone(), viewOf(t, db)
@@ -155,15 +163,14 @@ func incompressibles(seed, n int) string {
 // A build waits for a compaction, which would end with ErrBusy otherwise.
 func TestBuildWaitsForCompaction(t *testing.T) {
 	var db *bolt.DB
-	opts := bolt.CompactSteps(bolt.ByHand(bolt.Options{}, 10), func(step string) error {
+	opts := atSteps(bolt.Options{}, func(step string) {
 		if step == "begun" || step == "copied" {
 			more, err := db.BuildStep()
 			require.NoError(t, err)
 			require.True(t, more)
 		}
-		return nil
 	})
-	db, _ = newDB(t, opts)
+	db, _ = newDBByHand(t, opts, 10)
 	_, model := filled(t, db, 5)
 	reopen(t, db, model, appIndex)
 	require.NoError(t, db.CompactAnyway(context.Background()))
@@ -176,35 +183,18 @@ func TestBuildWaitsForCompaction(t *testing.T) {
 // A crash at any step leaves a file under the name that has all that was flushed, and the next
 // opening removes the other file. After an error the old file stays in use.
 func TestCompactOpenCrash(t *testing.T) {
-	for _, step := range []string{"begun", "copied", "synced", "named"} {
+	for _, step := range []string{"begun", "copied", "synced", "renamed"} {
 		t.Run(step, func(t *testing.T) {
-			boom := errors.New("boom")
-			crashed := filepath.Join(t.TempDir(), "cache.db")
-			var path string
-			opts := bolt.CompactSteps(bolt.Options{HistoryRetention: storetest.HistoryRetention}, func(s string) error {
-				if s != step {
-					return nil
-				}
-				for _, suffix := range []string{"", ".compact"} {
-					raw, err := os.ReadFile(path + suffix)
-					if suffix != "" && step == "named" {
-						require.ErrorIs(t, err, os.ErrNotExist)
-						continue
-					}
-					require.NoError(t, err)
-					require.NoError(t, os.WriteFile(crashed+suffix, raw, 0o600))
-				}
-				return boom
-			})
-			db, c, model, live := bloated(t, bolt.ByHand(opts, 100))
-			path = live
+			b := breakCompaction(t, step)
+			opts := atSteps(bolt.Options{HistoryRetention: storetest.HistoryRetention}, func(step string) { b.at(t, step) })
+			db, c, model, path := bloatedByHand(t, opts)
+			b.path = path
 			flushed := model.Clone()
 			change(t, c, model, 7000, storetest.Delete("ns/o-0000")) // not flushed
 			was := inode(t, path)
-			before, after, err := db.Compact(context.Background())
-			require.ErrorIs(t, err, boom)
+			before, after := b.run(t, db)
 			require.NoFileExists(t, path+".compact")
-			if step == "named" {
+			if step == "renamed" {
 				require.Less(t, after, before)
 				require.NotEqual(t, was, inode(t, path))
 			} else {
@@ -221,21 +211,19 @@ func TestCompactOpenCrash(t *testing.T) {
 			sameAs(t, reopened, model)
 			require.NoError(t, reopened.Close())
 
-			left, err := bolt.Open(crashed, bolt.Options{HistoryRetention: storetest.HistoryRetention})
+			left, err := bolt.Open(b.killed, bolt.Options{HistoryRetention: storetest.HistoryRetention})
 			require.NoError(t, err)
 			sameAs(t, left, flushed)
 			require.NoError(t, left.Close())
-			require.NoFileExists(t, crashed+".compact")
+			require.NoFileExists(t, b.killed+".compact")
 		})
 	}
 }
 
 // An obstacle makes a compaction fail, and nothing else.
 func TestCompactOpenRefuses(t *testing.T) {
-	var at func(string) error
-	opts := bolt.CompactSteps(bolt.Options{}, func(step string) error { return at(step) })
-	db, c, model, path := bloated(t, bolt.ByHand(opts, 100))
-	at = func(string) error { return nil }
+	at := func(string) {}
+	db, c, model, path := bloatedByHand(t, atSteps(bolt.Options{}, func(step string) { at(step) }))
 	rv := 7000
 	refused := func(ctx context.Context, why error) {
 		t.Helper()
@@ -253,25 +241,23 @@ func TestCompactOpenRefuses(t *testing.T) {
 	cancel()
 	refused(cancelled, context.Canceled)
 
-	at = func(step string) error {
+	at = func(step string) {
 		if step == "copied" {
 			_, _, err := db.Compact(context.Background())
 			require.ErrorIs(t, err, bolt.ErrBusy, "a second compaction")
-			return db.Fold()
+			require.NoError(t, db.Fold())
 		}
-		return nil
 	}
 	rv++
 	change(t, c, model, rv, storetest.Delete("ns/o-0000"))
 	refused(context.Background(), bolt.ErrBusy)
 
 	// Another process may have set the file aside and created another under the name.
-	at = func(step string) error {
+	at = func(step string) {
 		if step == "copied" {
 			require.NoError(t, os.Rename(path, path+".aside"))
-			return os.WriteFile(path, []byte("theirs"), 0o600)
+			require.NoError(t, os.WriteFile(path, []byte("theirs"), 0o600))
 		}
-		return nil
 	}
 	_, _, err := db.Compact(context.Background())
 	require.ErrorContains(t, err, "lost its name")
@@ -283,16 +269,17 @@ func TestCompactOpenRefuses(t *testing.T) {
 }
 
 func TestCompactOpenWithoutRoom(t *testing.T) {
-	room := int64(1 << 30)
-	db, _, model, path := bloated(t, bolt.OnDisk(bolt.Options{}, func(dir string) (int64, error) { return room, nil }))
-	_, _, err := db.Compact(context.Background())
-	require.NoError(t, err)
-	room = 16 << 20
+	db, _, model, path := bloated(t, bolt.Options{})
 	was := inode(t, path)
-	_, _, err = db.Compact(context.Background())
+	restore := overflow(t, path)
+	_, _, err := db.Compact(context.Background())
+	restore()
 	require.ErrorIs(t, err, bolt.ErrNoRoom)
 	require.Equal(t, was, inode(t, path))
 	require.NoFileExists(t, path+".compact")
+	sameAs(t, db, model)
+	_, _, err = db.Compact(context.Background())
+	require.NoError(t, err)
 	sameAs(t, db, model)
 }
 
@@ -384,9 +371,7 @@ func TestAutomaticCompaction(t *testing.T) {
 	path, model := bloatedFile(t)
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		room := int64(0)
-		opts := bolt.OnDisk(bolt.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}, func(string) (int64, error) { return room, nil })
-		db, err := bolt.Open(path, opts)
+		db, err := bolt.Open(path, bolt.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		require.NoError(t, err)
 		defer db.Close()
 		c, err := db.Open(storetest.Info("pods"), lifeIndexes()...)
@@ -410,9 +395,11 @@ func TestAutomaticCompaction(t *testing.T) {
 			fold(puts...)
 			fold(deletes[:part]...)
 		}
+		obstacle := filepath.Join(path+".compact", "in the way")
+		require.NoError(t, os.MkdirAll(obstacle, 0o700))
 		require.Zero(t, fold())
 		require.Contains(t, log.String(), "could not be compacted")
-		room = 1 << 30
+		require.NoError(t, os.RemoveAll(path+".compact"))
 		require.Zero(t, fold(), "not tried again at once")
 		time.Sleep(2 * time.Hour)
 		require.EqualValues(t, 1, fold())
@@ -438,13 +425,12 @@ func TestAutomaticCompaction(t *testing.T) {
 func TestCloseEndsCompaction(t *testing.T) {
 	var db *bolt.DB
 	closed := make(chan error, 1)
-	opts := bolt.CompactSteps(bolt.Options{}, func(step string) error {
+	opts := atSteps(bolt.Options{}, func(step string) {
 		if step == "begun" {
 			go func() { closed <- db.Close() }()
 			for !errors.Is(closing(db), store.ErrClosed) {
 			}
 		}
-		return nil
 	})
 	var model *storetest.Model
 	var path string

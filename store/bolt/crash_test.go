@@ -2,11 +2,11 @@ package bolt_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -39,20 +39,17 @@ type life struct {
 	views  []store.View
 	models []*storetest.Model // the models of the views
 
-	slice int // bytes of a fold's slices; 0 for the default
-	cut   int // after how many more slices a fold ends; 0 for no limit
+	slice int // bytes of the slices of a fold
 }
 
-// errCut ends a fold between two of its slices.
-var errCut = errors.New("the fold was cut")
-
-func (l *life) betweenSlices() error {
-	if l.cut > 0 {
-		if l.cut--; l.cut == 0 {
-			return errCut
-		}
-	}
-	return nil
+// foldSlices folds in slices of about so many bytes. The fold ends half done after count of them; 0
+// stands for all.
+func foldSlices(t require.TestingT, db *bolt.DB, bytes, count int) {
+	done := 1
+	require.NoError(t, db.FoldSlices(bytes, func() bool {
+		done++
+		return count == 0 || done <= count
+	}))
 }
 
 func lifeIndexes() []store.Index {
@@ -75,9 +72,9 @@ func drawIndexes(t *rapid.T) (indexes []store.Index) {
 func (l *life) now() *storetest.Model { return l.since[len(l.since)-1] }
 
 func (l *life) open(t *rapid.T) {
-	opts := bolt.ByHand(bolt.Options{FlushInterval: time.Hour, ReplaceBudget: 600, Keys: l.keys, HistoryRetention: storetest.HistoryRetention}, 3)
-	db, err := bolt.Open(l.path, bolt.InSlices(opts, l.slice, l.betweenSlices))
+	db, err := bolt.OpenByHand(l.path, bolt.Options{FlushInterval: time.Hour, ReplaceBudget: 600, Keys: l.keys, HistoryRetention: storetest.HistoryRetention})
 	require.NoError(t, err)
+	db.SetBuildStep(3)
 	l.db = db
 	l.reindex(t)
 }
@@ -229,7 +226,7 @@ func crashModel(t *rapid.T, keys bolt.Keyring) {
 		require.Empty(t, report.Problems)
 		require.NoError(t, os.RemoveAll(dir))
 	}()
-	l.slice = rapid.SampledFrom([]int{0, 1, 16 << 10, 32 << 10}).Draw(t, "slice")
+	l.slice = rapid.SampledFrom([]int{1, 16 << 10, 32 << 10, 1 << 20}).Draw(t, "slice")
 	l.indexes = lifeIndexes()
 	l.since = []*storetest.Model{storetest.NewModel(storetest.Info("pods"), l.indexes...)}
 	l.open(t)
@@ -244,15 +241,11 @@ func crashModel(t *rapid.T, keys bolt.Keyring) {
 			l.since = append(l.since, next)
 		},
 		"flush": func(t *rapid.T) { require.NoError(t, l.db.Flush()); durable() },
-		"fold":  func(t *rapid.T) { require.NoError(t, l.db.Fold()); durable() },
+		"fold":  func(t *rapid.T) { foldSlices(t, l.db, l.slice, 0); durable() },
 		// Reads, writes, a crash and a fold that is cut too must work on a file in which a fold is
 		// half done.
 		"half a fold": func(t *rapid.T) {
-			l.cut = rapid.IntRange(1, 12).Draw(t, "slices")
-			if err := l.db.Fold(); !errors.Is(err, errCut) {
-				require.NoError(t, err)
-			}
-			l.cut = 0
+			foldSlices(t, l.db, l.slice, rapid.IntRange(1, 12).Draw(t, "slices"))
 			durable()
 		},
 		"replace": func(t *rapid.T) {
@@ -360,14 +353,7 @@ func TestCorruptJournal(t *testing.T) {
 
 // halfFold makes a file in which a fold is half done. Its journal has five entries.
 func halfFold(t *testing.T) (path string) {
-	cut := false
-	opts := bolt.InSlices(bolt.Options{FlushInterval: time.Hour}, 1, func() error {
-		if cut {
-			return errCut
-		}
-		return nil
-	})
-	db, live := newDB(t, opts)
+	db, live := newDB(t, bolt.Options{FlushInterval: time.Hour})
 	c, err := db.Open(storetest.Info("pods"))
 	require.NoError(t, err)
 	replaceAll(t, c, nil, 1)
@@ -378,9 +364,7 @@ func halfFold(t *testing.T) (path string) {
 		}))
 		require.NoError(t, db.Flush())
 	}
-	cut = true
-	require.ErrorIs(t, db.Fold(), errCut)
-	cut = false
+	foldSlices(t, db, 1, 1)
 	raw, err := os.ReadFile(live)
 	require.NoError(t, err)
 	path = filepath.Join(t.TempDir(), "half.db")
@@ -425,49 +409,54 @@ func TestJournal_CorruptInHalfDoneFold_IsRefused(t *testing.T) {
 	require.EqualValues(t, 5, v.State().Count)
 }
 
-// If a fold was cut while the file was closed, the file is not marked as shut down cleanly.
+// If a process is killed while Close folds, the file is not marked as shut down cleanly.
 func TestFold_HalfDone_IsNotCleanShutdown(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "cache.db")
-	cut := false
-	db, err := bolt.Open(path, bolt.InSlices(bolt.Options{FlushInterval: time.Hour}, 1, func() error {
-		if cut {
-			require.NotEqual(t, bolt.Clean, bolt.LastShutdown(copyOf(t, path)))
-			return errCut
-		}
-		return nil
-	}))
-	require.NoError(t, err)
+	db, path := newDB(t, bolt.Options{FlushInterval: time.Hour})
 	c, err := db.Open(storetest.Info("pods"))
 	require.NoError(t, err)
 	replaceAll(t, c, nil, 1)
-	require.NoError(t, c.Apply(store.Batch{Changes: []store.Change{storetest.Put(storetest.Object("ns", "a", "u", "9", nil, "x"))}, Checkpoint: storetest.Checkpoint(9)}))
-	cut = true
-	require.ErrorIs(t, db.Close(), errCut)
-	require.Equal(t, bolt.Crashed, bolt.LastShutdown(path))
-	report, err := bolt.Check(path, bolt.Keyring{}, nil)
-	require.NoError(t, err)
-	require.Empty(t, report.Problems)
-	require.Contains(t, fmt.Sprint(report.Notes), "half done")
-
-	cut = false
-	db, err = bolt.Open(path, bolt.Options{})
-	require.NoError(t, err)
-	v, err := db.View("pods")
-	require.NoError(t, err)
-	require.EqualValues(t, 1, v.State().Count)
-	v.Close()
+	var puts []store.Change
+	for i := range 300 { // some slices
+		puts = append(puts, storetest.Put(storetest.Object("ns", fmt.Sprint("o-", i), "u", "9", nil, incompressibles(i, 12))))
+	}
+	require.NoError(t, c.Apply(store.Batch{Changes: puts, Checkpoint: storetest.Checkpoint(9)}))
+	require.NoError(t, db.Flush())
+	var killed []string
+	db.OnCommit(func() { killed = append(killed, asKilled(t, path)) })
 	require.NoError(t, db.Close())
 	require.Equal(t, bolt.Clean, bolt.LastShutdown(path))
-	report, err = bolt.Check(path, bolt.Keyring{}, nil)
+	report, err := bolt.Check(path, bolt.Keyring{}, nil)
 	require.NoError(t, err)
 	require.Empty(t, report.Notes)
+
+	halves := 0
+	for _, path := range killed {
+		report, err := bolt.Check(path, bolt.Keyring{}, nil)
+		require.NoError(t, err)
+		require.Empty(t, report.Problems)
+		if strings.Contains(fmt.Sprint(report.Notes), "half done") {
+			require.Equal(t, bolt.Crashed, bolt.LastShutdown(path))
+			halves++
+		}
+		db, err := bolt.Open(path, bolt.Options{})
+		require.NoError(t, err)
+		v, err := db.View("pods")
+		require.NoError(t, err)
+		require.EqualValues(t, len(puts), v.State().Count)
+		v.Close()
+		require.NoError(t, db.Close())
+		require.Equal(t, bolt.Clean, bolt.LastShutdown(path))
+		report, err = bolt.Check(path, bolt.Keyring{}, nil)
+		require.NoError(t, err)
+		require.Empty(t, report.Notes)
+	}
+	require.Positive(t, halves)
 }
 
 // Changes that were never flushed are folded in one transaction or, if they are too large for that,
 // flushed first: after half a fold, the buckets would be ahead of the journal.
 func TestFold_UnflushedChanges_IsAtomic(t *testing.T) {
-	slices := 0
-	db, _ := newDB(t, bolt.InSlices(bolt.Options{FlushInterval: time.Hour}, 16<<10, func() error { slices++; return nil }))
+	db, _ := newDB(t, bolt.Options{FlushInterval: time.Hour})
 	c, err := db.Open(storetest.Info("pods"))
 	require.NoError(t, err)
 	replaceAll(t, c, nil, 1)
@@ -478,22 +467,29 @@ func TestFold_UnflushedChanges_IsAtomic(t *testing.T) {
 		}
 		require.NoError(t, c.Apply(store.Batch{Changes: changes, Checkpoint: goingOn(from + n)}))
 	}
+	fold := func(limit int) (slices int) {
+		slices = 1
+		require.NoError(t, db.FoldSlices(limit, func() bool { slices++; return true }))
+		return slices
+	}
 	before := db.Stats().Commits
 	apply(10, 1)
-	require.NoError(t, db.Fold())
+	require.Equal(t, 1, fold(16<<10))
 	require.Equal(t, before+1, db.Stats().Commits)
-	require.Zero(t, slices)
+
+	// Few cells, one of which is larger than a slice.
+	services, err := db.Open(storetest.Info("services"))
+	require.NoError(t, err)
+	replaceAll(t, services, nil, 1)
+	before = db.Stats().Commits
+	large := storetest.Put(storetest.Object("ns", "large", "u", "12", nil, incompressibles(1, 100)))
+	require.NoError(t, c.Apply(store.Batch{Changes: []store.Change{large}, Checkpoint: goingOn(12)}))
+	require.NoError(t, services.Apply(store.Batch{Checkpoint: goingOn(12)}))
+	require.Equal(t, 1, fold(24<<10))
+	require.Equal(t, before+1, db.Stats().Commits)
 
 	apply(20, 6) // one more would make a dictionary, which causes a fold
-	require.NoError(t, db.Fold())
-	require.Positive(t, slices)
-	require.Equal(t, before+1+1+int64(slices)+1, db.Stats().Commits, "an entry of the journal, and the slices")
-}
-
-func copyOf(t *testing.T, path string) string {
-	raw, err := os.ReadFile(path)
-	require.NoError(t, err)
-	path = filepath.Join(t.TempDir(), "copy.db")
-	require.NoError(t, os.WriteFile(path, raw, 0o600))
-	return path
+	slices := fold(16 << 10)
+	require.Greater(t, slices, 1)
+	require.Equal(t, before+1+1+int64(slices), db.Stats().Commits, "an entry of the journal, and the slices")
 }

@@ -80,8 +80,6 @@ type Options struct {
 
 	// Logger logs the work of the database in the background; nil discards it.
 	Logger *slog.Logger
-
-	hooks *hooks // nil in production
 }
 
 // setDefaults sets the options that are zero.
@@ -102,10 +100,11 @@ func (opts *Options) setDefaults() {
 
 // DB is an open database. See [store.DB].
 type DB struct {
-	path   string
-	opts   Options
-	codecs *format.Codecs
-	handle *boltfile.Handle
+	path       string
+	opts       Options
+	background bool // whether anything may run in the background, see locked.start
+	codecs     *format.Codecs
+	handle     *boltfile.Handle
 
 	indexes sync.Map // collection ID → []store.Index that it was last opened with
 	decoded sync.Map // see decodeOnce
@@ -129,17 +128,13 @@ var _ store.DB = (*DB)(nil)
 // Open opens the database at path. If there is none, it creates the file and its directory.
 // Errors wrap store.ErrLocked, ErrNoStore (read-only), ErrForeign, ErrNewerFormat, ErrOldFormat,
 // ErrKey, ErrNetworkFS, ErrTooLarge or are a *store.CorruptionError; the file is then unchanged.
-func Open(path string, opts Options) (*DB, error) { return open(path, opts, nil) }
+func Open(path string, opts Options) (*DB, error) { return open(path, opts, true, nil) }
 
-// open is Open with a hook: it calls look, unless it is nil, before it follows references in the
+// open is Open of a database that works in the background only if background is true: that would
+// disturb an offline command. open calls look, unless it is nil, before it follows references in the
 // file. If look fails, open returns that error.
-func open(path string, opts Options, look func(*boltfile.File) error) (*DB, error) {
+func open(path string, opts Options, background bool, look func(*boltfile.File) error) (*DB, error) {
 	opts.setDefaults()
-	if !opts.ReadOnly {
-		if err := boltfile.RefuseNetwork(path, opts.hooks.network); err != nil {
-			return nil, err
-		}
-	}
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -171,9 +166,9 @@ func open(path string, opts Options, look func(*boltfile.File) error) (*DB, erro
 		return nil, errors.Join(err, f.Close())
 	}
 	db := &DB{
-		path: path, opts: opts, codecs: format.NewCodecs(), handle: boltfile.NewHandle(f, opts.Logger),
+		path: path, opts: opts, background: background, codecs: format.NewCodecs(), handle: boltfile.NewHandle(f, opts.Logger),
 		writerViews: map[string]*view{}, historian: historian{trimmedAt: opts.Clock.Now()},
-		indexer: indexer{builds: map[string]*build{}, spilling: map[string]bool{}},
+		indexer: newIndexer(),
 	}
 	db.ctx, db.cancel = context.WithCancel(context.Background())
 	writer := locked{db} // the committer and the log call back with the lock held
@@ -181,16 +176,12 @@ func open(path string, opts Options, look func(*boltfile.File) error) (*DB, erro
 		Path: path, Handle: db.handle, Clock: opts.Clock, ViewLimit: opts.ViewLimit,
 		BeforeCommit: writer.closeViews, AfterUncertain: func(err error) { db.log.NoteFlush(err) },
 	}
-	write := writeback.Options{
+	db.log = writeback.New(writeback.Options{
 		Path: path, Handle: db.handle, Committer: db.committer, Codecs: db.codecs, Clock: opts.Clock, Logger: opts.Logger,
 		Interval: opts.FlushInterval, OnTime: db.flushOnTime,
 		BeforeFlush: writer.trimIfDue, BeforeFold: writer.trimHistories, MayFold: func() bool { return !db.compactor.running },
 		AfterFold: writer.compactIfDue,
-	}
-	if h := opts.hooks; h != nil {
-		write.SliceBytes, write.FoldStep = h.sliceBytes, h.foldStep
-	}
-	db.log = writeback.New(write)
+	})
 	if err := db.begin(); err != nil {
 		return nil, errors.Join(err, db.handle.Close())
 	}
@@ -397,10 +388,10 @@ func (db locked) closeViews() {
 	clear(db.writerViews)
 }
 
-// start runs fn in a goroutine that Close waits for, unless Close has begun. fn must return soon after
-// ctx ends.
+// start runs fn in a goroutine that Close waits for, unless Close has begun or the database does no
+// work in the background. fn must return soon after ctx ends.
 func (db locked) start(fn func(ctx context.Context)) {
-	if h := db.opts.hooks; db.ctx.Err() == nil && (h == nil || !h.byHand) {
+	if db.background && db.ctx.Err() == nil {
 		db.active.Go(func() { fn(db.ctx) })
 	}
 }

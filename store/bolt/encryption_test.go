@@ -103,8 +103,9 @@ func (m *marked) fill(t *testing.T, dir string, opts bolt.Options) (files map[st
 	files = map[string][]byte{}
 	path := filepath.Join(dir, "cache.db")
 	opts.FlushInterval = time.Hour
-	db, err := bolt.Open(path, bolt.InSteps(opts, 3))
+	db, err := bolt.Open(path, opts)
 	require.NoError(t, err)
+	db.SetBuildStep(3)
 	look := func(when string) { files[when] = readFile(t, path) }
 	c, err := db.Open(storetest.Info("pods"), store.LabelIndex("app", "app"))
 	require.NoError(t, err)

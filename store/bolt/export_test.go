@@ -14,17 +14,6 @@ import (
 	"github.com/snapcache/snapcache/store/bolt/internal/writeback"
 )
 
-// hooked returns opts with hooks that set changed.
-func hooked(opts Options, set func(*hooks)) Options {
-	var h hooks
-	if opts.hooks != nil {
-		h = *opts.hooks
-	}
-	set(&h)
-	opts.hooks = &h
-	return opts
-}
-
 // Fold folds at once.
 func (db *DB) Fold() error {
 	l := db.lock()
@@ -33,6 +22,26 @@ func (db *DB) Fold() error {
 		return store.ErrClosed
 	}
 	return db.log.Fold()
+}
+
+// FoldSlices folds at once, in slices of about limit bytes. It calls between before each slice but the
+// first; if that returns false, the fold ends there, half done.
+func (db *DB) FoldSlices(limit int, between func() bool) error {
+	l := db.lock()
+	defer l.unlock()
+	f, err := db.log.BeginFold(limit)
+	for first := true; err == nil && f.More() && (first || between()); first = false {
+		err = f.Slice()
+	}
+	return err
+}
+
+// OnCommit calls fn before each commit from now on.
+func (db *DB) OnCommit(fn func()) {
+	l := db.lock()
+	defer l.unlock()
+	before := db.committer.BeforeCommit
+	db.committer.BeforeCommit = func() { fn(); before() }
 }
 
 // JournalBytes returns the bytes of the journal.
@@ -62,20 +71,14 @@ func Sign(tx *bbolt.Tx, closed bool) error {
 	return tx.Bucket(format.BucketMeta).Put(format.KeyTxStamp, stamp.Encode())
 }
 
-// ByHand returns options under which nothing runs in the background. BuildStep does one step of
-// builds, with so many records.
-func ByHand(opts Options, records int) Options {
-	return hooked(opts, func(h *hooks) { h.byHand, h.stepRecords = true, records })
-}
+// OpenByHand opens a database in which nothing runs in the background.
+func OpenByHand(path string, opts Options) (*DB, error) { return open(path, opts, false, nil) }
 
-// InSteps returns options under which a step of a build has so many records.
-func InSteps(opts Options, records int) Options {
-	return hooked(opts, func(h *hooks) { h.stepRecords = records })
-}
-
-// OnDisk returns options for a disk that has the room that free returns.
-func OnDisk(opts Options, free func(dir string) (int64, error)) Options {
-	return hooked(opts, func(h *hooks) { h.freeDisk = free })
+// SetBuildStep makes a step of a build read so many records.
+func (db *DB) SetBuildStep(records int) {
+	l := db.lock()
+	defer l.unlock()
+	db.indexer.stepRecords = records
 }
 
 // CompactAnyway is Compact of a file that is to be sanitized, which is replaced even if that saves
@@ -90,17 +93,6 @@ func (db *DB) CompactAnyway(ctx context.Context) error {
 		err = errors.New("the file was not replaced")
 	}
 	return err
-}
-
-// CompactSteps returns options under which a compaction calls a function at each step.
-func CompactSteps(opts Options, at func(step string) error) Options {
-	return hooked(opts, func(h *hooks) { h.compactStep = at })
-}
-
-// InSlices returns options under which one transaction of a fold writes about so many bytes,
-// and between is called between two of them. If between returns an error, the fold ends.
-func InSlices(opts Options, bytes int, between func() error) Options {
-	return hooked(opts, func(h *hooks) { h.sliceBytes, h.foldStep = bytes, between })
 }
 
 // WaitForBackground blocks until nothing runs in the background.
@@ -131,13 +123,8 @@ func (db *DB) runningBuilds() []*build {
 	return slices.Collect(maps.Values(l.indexer.builds))
 }
 
-// NetworkFS is boltfile.NetworkFS.
-var NetworkFS = boltfile.NetworkFS
-
-// OnFileSystem returns options under which fileSystem returns the kind of file system of a path.
-func OnFileSystem(opts Options, fileSystem func(path string) (string, error)) Options {
-	return hooked(opts, func(h *hooks) { h.networkFS = fileSystem })
-}
+// FreeDisk is boltfile.FreeDisk.
+var FreeDisk = boltfile.FreeDisk
 
 // OpenReads returns the number of open read transactions.
 func (db *DB) OpenReads() int {

@@ -43,9 +43,7 @@ func crashImages(t *testing.T, count int) {
 	random := rand.New(rand.NewPCG(7, 7))
 	dir := t.TempDir()
 	path := filepath.Join(dir, "live.db")
-	cut := func() {}
-	opts := bolt.Options{FlushInterval: time.Hour, ReplaceBudget: 3000, ViewLimit: time.Hour}
-	db, err := bolt.Open(path, bolt.InSlices(opts, 24<<10, func() error { cut(); return nil }))
+	db, err := bolt.Open(path, bolt.Options{FlushInterval: time.Hour, ReplaceBudget: 3000, ViewLimit: time.Hour})
 	require.NoError(t, err)
 	defer db.Close()
 	c, err := db.Open(storetest.Info("pods"), lifeIndexes()...)
@@ -96,18 +94,17 @@ func crashImages(t *testing.T, count int) {
 		image("", round%10 == 0)
 		if round%4 == 3 {
 			slice := 0
-			cut = func() {
+			require.NoError(t, db.FoldSlices(24<<10, func() bool {
 				if slice++; slice <= 3 || random.IntN(5) == 0 { // of some, not of all
 					image(fmt.Sprintf(" slice %d", slice), false)
 					slices++
-					return
+				} else {
+					before = readFile(t, path)
 				}
-				before = readFile(t, path)
-			}
-			require.NoError(t, db.Fold())
+				return true
+			}))
 			image(" fold", false)
 		}
-		cut = func() {}
 	}
 	t.Logf("%d images of an honest disk; %d of a lying one, of which %d were refused; %d slices", x.honest, x.lying, x.refused, slices)
 	require.Positive(t, slices)

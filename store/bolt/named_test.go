@@ -15,11 +15,10 @@ import (
 // cut may bring the old file back.
 func TestCompact_DirectoryNotSynced_IsNotDurable(t *testing.T) {
 	var path string
-	opts := bolt.CompactSteps(bolt.Options{}, func(step string) error {
-		if step != "named" {
-			return nil
+	opts := atSteps(bolt.Options{}, func(step string) {
+		if step == "renamed" {
+			require.NoError(t, os.Rename(path, path+".away")) // a file that is not found can't be synced
 		}
-		return os.Rename(path, path+".away") // a file that is not found can't be synced
 	})
 	db, c, model, at := bloated(t, opts)
 	path = at

@@ -3,11 +3,9 @@ package bolt_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -102,44 +100,27 @@ func TestRekeyKilled(t *testing.T) {
 	}{
 		{"encrypted", keysOf(0), keysOf(1)}, {"rotated", keysOf(1), keysOf(2, 1)}, {"decrypted", keysOf(2), keysOf(0, 2)},
 	} {
-		for _, step := range []string{"begun", "copied", "synced", "named"} {
+		for _, step := range []string{"begun", "copied", "synced", "renamed"} {
 			t.Run(tc.name+", "+step, func(t *testing.T) {
 				path := sampleFileUnder(t, tc.from)
 				whole := contentOf(t, path, tc.from)
-				crashed := filepath.Join(t.TempDir(), "cache.db")
-				boom := errors.New("boom")
-				opts := bolt.CompactSteps(bolt.ByHand(bolt.Options{Keys: tc.to, HistoryRetention: storetest.HistoryRetention}, 100), func(s string) error {
-					if s != step {
-						return nil
-					}
-					for _, suffix := range []string{"", ".compact"} {
-						raw, err := os.ReadFile(path + suffix)
-						if step == "named" && suffix != "" {
-							require.ErrorIs(t, err, os.ErrNotExist)
-							continue
-						}
-						require.NoError(t, err)
-						require.NoError(t, os.WriteFile(crashed+suffix, raw, 0o600))
-					}
-					return boom
-				})
-				db, err := bolt.Open(path, opts)
-				require.NoError(t, err)
-				_, _, err = db.Compact(context.Background())
-				require.ErrorIs(t, err, boom)
+				b := breakCompaction(t, step)
+				b.path = path
+				opts := bolt.Options{Keys: tc.to, HistoryRetention: storetest.HistoryRetention}
+				db := openByHand(t, path, atSteps(opts, func(step string) { b.at(t, step) }), 100)
+				b.run(t, db)
 				require.NoError(t, db.Close())
 				require.Equal(t, whole, contentOf(t, path, tc.to), "an error")
-				require.Equal(t, whole, contentOf(t, crashed, tc.to), "a kill")
+				require.Equal(t, whole, contentOf(t, b.killed, tc.to), "a kill")
 
-				db, err = bolt.Open(crashed, bolt.ByHand(bolt.Options{Keys: tc.to, HistoryRetention: storetest.HistoryRetention}, 100))
-				require.NoError(t, err)
-				require.NoFileExists(t, crashed+".compact")
-				require.Equal(t, step != "named", db.Stats().EncryptionDue)
-				_, _, err = db.Compact(context.Background())
+				db = openByHand(t, b.killed, opts, 100)
+				require.NoFileExists(t, b.killed+".compact")
+				require.Equal(t, step != "renamed", db.Stats().EncryptionDue)
+				_, _, err := db.Compact(context.Background())
 				require.NoError(t, err)
 				require.False(t, db.Stats().EncryptionDue)
 				require.NoError(t, db.Close())
-				require.Equal(t, whole, contentOf(t, crashed, bolt.Keyring{Primary: tc.to.Primary}))
+				require.Equal(t, whole, contentOf(t, b.killed, bolt.Keyring{Primary: tc.to.Primary}))
 			})
 		}
 	}
@@ -167,15 +148,16 @@ func TestRekeyOffline(t *testing.T) {
 func TestRekey_DiskFull_IsRetried(t *testing.T) {
 	path := sampleFile(t)
 	log := make(lines, 100)
-	opts := bolt.OnDisk(bolt.Options{Keys: keysOf(1), Logger: slog.New(slog.NewTextHandler(log, nil))}, func(string) (int64, error) { return 0, nil })
-	db, err := bolt.Open(path, opts)
+	db, err := bolt.Open(path, bolt.Options{Keys: keysOf(1), Logger: slog.New(slog.NewTextHandler(log, nil))})
 	require.NoError(t, err)
+	restore := overflow(t, path)
 	c, err := db.Open(storetest.Info("pods"), append(lifeIndexes(), mine)...)
 	require.NoError(t, err)
 	require.Contains(t, <-log, "not enough free disk")
 	require.NoError(t, c.Apply(store.Batch{Changes: []store.Change{storetest.Put(sampleObject(3, 300))}, Checkpoint: storetest.Checkpoint(300)}))
 	require.True(t, db.Stats().EncryptionDue)
 	require.Empty(t, db.Stats().EncryptionKey)
+	restore()
 	require.NoError(t, db.Close(), "Close during the wait for the next try")
 	require.Empty(t, log)
 	report, err := bolt.Check(path, bolt.Keyring{}, nil)

@@ -216,7 +216,7 @@ func Compare(ctx context.Context, a, b *Tx, skip SkipFunc) error {
 // OpenSuccessor opens a new file at path, which will get the content of f, encrypted with the
 // primary key, and take its place.
 func (f *File) OpenSuccessor(path string, keys Keyring, opts Options) (*File, error) {
-	to, err := Open(path, opts)
+	to, err := openLocal(path, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -234,7 +234,7 @@ func (f *File) OpenSuccessor(path string, keys Keyring, opts Options) (*File, er
 // finds it after a crash. This process reads the same bytes without a sync, and a file that is
 // deleted soon never reaches the flash.
 func (f *File) OpenScratch(path string) (*File, error) {
-	to, err := Open(path, Options{})
+	to, err := openLocal(path, Options{})
 	if err != nil {
 		return nil, err
 	}

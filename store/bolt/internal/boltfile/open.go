@@ -37,8 +37,18 @@ type Options struct {
 }
 
 // Open opens the file at path, and creates an empty one if there is none and it is not opened for
-// reading only. It does not read the content, see Unlock.
-func Open(path string, opts Options) (f *File, err error) {
+// reading only. It does not read the content, see Unlock. It refuses to write on a network file system.
+func Open(path string, opts Options) (*File, error) {
+	if !opts.ReadOnly {
+		if err := refuseNetwork(path); err != nil {
+			return nil, err
+		}
+	}
+	return openLocal(path, opts)
+}
+
+// openLocal is Open of a file on whose directory nothing depends, or which was checked before.
+func openLocal(path string, opts Options) (f *File, err error) {
 	err = Guarded(path, func() error {
 		f, err = open(path, opts)
 		return err
@@ -98,17 +108,16 @@ func names(path string, file *os.File) bool {
 	return err == nil && os.SameFile(named, opened)
 }
 
-// RefuseNetwork returns an error if the path of a database to write is on a network file system.
-// fileSystem is NetworkFS, except in tests. A database file is mapped, its lock has to keep other
-// machines out, and a sync has to reach the disk: over a network none of these is reliable, and an
-// outdated page is corruption that no lock prevents. Snapshots are written and read sequentially,
-// under checksums, so they may be anywhere.
-func RefuseNetwork(path string, fileSystem func(path string) (network string, err error)) error {
+// refuseNetwork returns an error if the path of a database to write is on a network file system. A
+// database file is mapped, its lock has to keep other machines out, and a sync has to reach the disk:
+// over a network none of these is reliable, and an outdated page is corruption that no lock prevents.
+// Snapshots are written and read sequentially, under checksums, so they may be anywhere.
+func refuseNetwork(path string) error {
 	at := path
-	network, err := fileSystem(at)
+	network, err := networkFS(at)
 	for errors.Is(err, fs.ErrNotExist) && filepath.Dir(at) != at { // it does not exist yet
 		at = filepath.Dir(at)
-		network, err = fileSystem(at)
+		network, err = networkFS(at)
 	}
 	if err != nil {
 		return fmt.Errorf("open database: file system of %s: %w", path, err)
@@ -156,8 +165,12 @@ func mmapBytes(maxBytes int64) int {
 const CreateSuffix = ".new"
 
 // Create makes a new database file under a temporary name and renames it, so that a
-// power cut leaves either no file or a complete one. writer is the version of the program.
+// power cut leaves either no file or a complete one. writer is the version of the program. Create
+// makes nothing on a network file system.
 func Create(path, writer string, key *EncryptionKey, opts Options) error {
+	if err := refuseNetwork(path); err != nil {
+		return err
+	}
 	if err := create(path, writer, key, opts); err != nil {
 		return fmt.Errorf("create database: %w", err)
 	}
@@ -177,7 +190,7 @@ func create(path, writer string, key *EncryptionKey, opts Options) (err error) {
 			_ = os.Remove(tmp) // to free its space, which may be needed
 		}
 	}()
-	f, err := Open(tmp, opts)
+	f, err := openLocal(tmp, opts)
 	if err != nil {
 		return err
 	}

@@ -21,8 +21,8 @@ var networks = map[uint32]string{
 	unix.CODA_SUPER_MAGIC: "Coda",
 }
 
-// NetworkFS returns the name of the network file system that a path is on; empty for any other.
-func NetworkFS(path string) (string, error) {
+// networkFS returns the name of the network file system that a path is on; empty for any other.
+func networkFS(path string) (string, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(path, &s); err != nil {
 		return "", &fs.PathError{Op: "statfs", Path: path, Err: err}

@@ -2,7 +2,6 @@ package writeback
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -38,46 +37,69 @@ func (l *Log) foldDue() bool {
 }
 
 // Fold moves the memtable into the buckets, in key order, and drops the journal.
+func (l *Log) Fold() error {
+	f, err := l.BeginFold(sliceBytes)
+	for err == nil && f.More() {
+		err = f.Slice()
+	}
+	return err
+}
+
+// Folding is a fold in progress.
 //
-// Fold works in slices, each a transaction of its own; the last one drops the journal. Until then,
+// A fold works in slices, each a transaction of its own; the last one drops the journal. Until then,
 // file and journal together are the same state as before the fold, because putting the same cells
 // into a bucket again changes nothing. So a fold that was interrupted starts over.
-func (l *Log) Fold() error {
+type Folding struct {
+	log   *Log
+	over  *Overlay
+	limit int    // roughly the bytes that one slice writes
+	last  string // address of the newest cell that was moved; empty for none
+	more  bool   // slices remain
+}
+
+// BeginFold begins a fold whose slices write about limit bytes. It writes dirty cells to the journal
+// if they don't fit into one slice.
+func (l *Log) BeginFold(limit int) (*Folding, error) {
 	if err := l.packAll(); err != nil {
-		return fmt.Errorf("fold: %w", err)
+		return nil, fmt.Errorf("fold: %w", err)
 	}
 	if l.mem.cells() == 0 && l.journal.bytes == 0 && l.journal.damage == nil {
 		l.folded = l.opts.Clock.Now()
-		return nil
+		return &Folding{}, nil
 	}
-	limit := cmp.Or(l.opts.SliceBytes, sliceBytes)
 	if len(l.dirty) > 0 && l.mem.cells() > limit/boltfile.PageSize && l.schedule.bytes <= maxJournalBytes {
 		if err := l.append(); err != nil {
-			return fmt.Errorf("fold: %w", err)
+			return nil, fmt.Errorf("fold: %w", err)
 		}
 	}
 	if len(l.dirty) > 0 {
 		limit = math.MaxInt // cells that are not in the journal must reach the file in one transaction
 	}
-	over := l.mem.snapshot()
-	s := slice{over: over, limit: limit}
-	for s.rest = true; s.rest; {
-		err := l.rewrite(func(tx *boltfile.Tx) (folded bool, err error) {
-			if err := s.fold(tx); err != nil {
-				return false, err
-			}
-			meta := tx.Bucket(format.BucketMeta)
-			if s.rest {
-				return false, meta.Put(format.KeyFolding, binary.BigEndian.AppendUint64(nil, l.journal.last))
-			}
-			return true, errors.Join(dropJournal(tx), meta.Delete(format.KeyFolding))
-		})
-		if err == nil && s.rest && l.opts.FoldStep != nil {
-			err = l.opts.FoldStep()
+	return &Folding{log: l, over: l.mem.snapshot(), limit: limit, more: true}, nil
+}
+
+// More reports whether slices remain.
+func (f *Folding) More() bool { return f.more }
+
+// Slice commits the next slice. After an error the fold has ended.
+func (f *Folding) Slice() error {
+	l := f.log
+	err := l.rewrite(func(tx *boltfile.Tx) (folded bool, err error) {
+		if err := f.move(tx); err != nil {
+			return false, err
 		}
-		if err != nil {
-			return fmt.Errorf("fold: %w", err)
+		meta := tx.Bucket(format.BucketMeta)
+		if f.more {
+			return false, meta.Put(format.KeyFolding, binary.BigEndian.AppendUint64(nil, l.journal.last))
 		}
+		return true, errors.Join(dropJournal(tx), meta.Delete(format.KeyFolding))
+	})
+	switch {
+	case err != nil:
+		return fmt.Errorf("fold: %w", err)
+	case f.more:
+		return nil
 	}
 	l.journal.bytes = 0
 	l.markClean()
@@ -86,27 +108,19 @@ func (l *Log) Fold() error {
 	return nil
 }
 
-// slice is the progress of a fold.
-type slice struct {
-	over  *Overlay
-	limit int    // roughly the bytes that one transaction writes
-	last  string // address of the newest cell that was moved; empty for none
-	rest  bool   // more cells remain
-}
-
-// fold moves the next cells, at least one of them, into the buckets.
-func (s *slice) fold(tx *boltfile.Tx) error {
+// move moves the next cells, at least one of them, into the buckets.
+func (f *Folding) move(tx *boltfile.Tx) error {
 	var bucket *boltfile.Bucket
 	var at string
 	size := 0
-	it := s.over.tree.Iter()
-	more := it.Seek(s.last)
-	if more && it.Key() == s.last {
+	it := f.over.tree.Iter()
+	more := it.Seek(f.last)
+	if more && it.Key() == f.last {
 		more = it.Next()
 	}
 	for ; more; more = it.Next() {
 		// ChangedBytes counts the pages changed so far; the cells put into them may add pages.
-		if size > 0 && size+tx.ChangedBytes() >= s.limit {
+		if size > 0 && size+tx.ChangedBytes() >= f.limit {
 			break
 		}
 		path, key := format.Locate(it.Key())
@@ -128,10 +142,10 @@ func (s *slice) fold(tx *boltfile.Tx) error {
 		if err != nil {
 			return err
 		}
-		s.last = it.Key()
+		f.last = it.Key()
 		size += len(key) + len(c.Value) + boltfile.PageElement
 	}
-	s.rest = more
+	f.more = more
 	return nil
 }
 

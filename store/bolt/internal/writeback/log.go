@@ -40,7 +40,7 @@ type journal struct {
 	damage error  // that ended the replay; nil for none
 }
 
-// Options are the dependencies and settings of a Log; all but SliceBytes and FoldStep are required.
+// Options are the dependencies and settings of a Log, all of them required.
 type Options struct {
 	Path      string // for errors
 	Handle    *boltfile.Handle
@@ -61,11 +61,6 @@ type Options struct {
 	BeforeFold  func()      // before a fold that the journal's size or age, or Close, calls for; it may Put
 	MayFold     func() bool // reports whether a flush may fold
 	AfterFold   func()      // after a fold
-
-	// Only tests set these, because a crash between two slices of a fold must lose nothing. SliceBytes
-	// replaces sliceBytes. FoldStep is called between two slices; its error ends the fold.
-	SliceBytes int
-	FoldStep   func() error
 }
 
 // New returns the log of a file that was just opened. Replay comes next.
