@@ -12,6 +12,10 @@ type KeyDeltas struct {
 	Deltas cache.Deltas
 
 	Arrived []uint64 // position of each delta in the order in which all deltas of the queue arrived
+
+	// Held is the version of a listed item that the consumer held when the queue compared the two, and
+	// still holds; nil if it held none, or if the queue did not look.
+	Held *Version
 }
 
 // Batch is the deltas that a consumer takes at once, and the watermark that it reaches with them.
@@ -102,7 +106,7 @@ func (q *Queue) takeLocked(limit int) Batch {
 	q.events, q.bookmarks = 0, 0
 	for _, key := range q.order[:n] {
 		it := q.items[key]
-		b.Deltas = append(b.Deltas, KeyDeltas{Key: key, Deltas: it.deltas, Arrived: it.arrived})
+		b.Deltas = append(b.Deltas, KeyDeltas{Key: key, Deltas: it.deltas, Arrived: it.arrived, Held: it.held})
 		q.bytes -= it.bytes
 		delete(q.items, key)
 		q.inFlight[key] = struct{}{}

@@ -21,8 +21,8 @@ func TestCorrect(t *testing.T) {
 	require.Equal(t, "9", b.Watermark, "events before 30 may be still to come")
 	require.Zero(t, b.Events)
 	require.Equal(t, []KeyDeltas{
-		{"a", cache.Deltas{{Type: Corrected, Object: obj(t, "a", "1", 30)}}, []uint64{1}},
-		{"b", cache.Deltas{{Type: Corrected, Object: cache.DeletedFinalStateUnknown{Key: "b"}}}, []uint64{2}},
+		{Key: "a", Deltas: cache.Deltas{{Type: Corrected, Object: obj(t, "a", "1", 30)}}, Arrived: []uint64{1}},
+		{Key: "b", Deltas: cache.Deltas{{Type: Corrected, Object: cache.DeletedFinalStateUnknown{Key: "b"}}}, Arrived: []uint64{2}},
 	}, b.Deltas)
 	_, err = q.PopBatch(expired())
 	require.Error(t, err)

@@ -116,6 +116,7 @@ type item struct {
 	deltas  cache.Deltas
 	arrived []uint64 // the value of pushes at each delta
 	before  string   // newest resourceVersion when the key was first queued
+	held    *Version // see KeyDeltas
 	bytes   int64
 }
 

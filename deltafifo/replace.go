@@ -96,6 +96,7 @@ func (q *Queue) ReplaceItem(obj any) error {
 	}
 	_, again := r.seen[key]
 	r.seen[key], r.repeated = true, r.repeated || again
+	var held *Version
 	if q.opts.KnownObjects != nil && !r.Force {
 		knownUID, knownRV, ok, err := q.opts.KnownObjects.Version(key)
 		if err != nil {
@@ -104,8 +105,11 @@ func (q *Queue) ReplaceItem(obj any) error {
 		if ok && knownUID == uid && knownRV == rv && rv != "" {
 			return nil
 		}
+		if ok {
+			held = &Version{knownUID, knownRV}
+		}
 		if ok && r.Compare != nil {
-			if err := r.Compare(key, Version{knownUID, knownRV}, Version{uid, rv}); err != nil {
+			if err := r.Compare(key, *held, Version{uid, rv}); err != nil {
 				return fmt.Errorf("item %s: %w", key, err)
 			}
 		}
@@ -115,7 +119,11 @@ func (q *Queue) ReplaceItem(obj any) error {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.pushLocked(key, cache.Delta{Type: cache.Replaced, Object: obj})
+	if err := q.pushLocked(key, cache.Delta{Type: cache.Replaced, Object: obj}); err != nil {
+		return err
+	}
+	q.items[key].held = held
+	return nil
 }
 
 // KeepItem records that the list has key with an object that can't be used: the consumer keeps the

@@ -56,7 +56,7 @@ func (l *Loop) difference(b deltafifo.Batch) (difference, error) {
 
 // reconcileKey adds the changes of one key's deltas to d.
 func (l *Loop) reconcileKey(now store.Lookup, kd deltafifo.KeyDeltas, isList bool, d *difference) error {
-	old, current, at, err := l.stored(now, kd.Key)
+	old, current, at, err := l.stored(now, kd)
 	if err != nil {
 		return err
 	}
@@ -172,12 +172,13 @@ func (l *Loop) value(o *object.Object) *value {
 	return &value{object: o, decode: l.opts.Processor.opts.Decoding()}
 }
 
-// stored returns the header of a key, and the stored state for the handlers and the recorder, which
-// they got last: nil if there is none, or if its record is corrupt, which to a handler is the same as
-// unknown.
-func (l *Loop) stored(now store.Lookup, key string) (store.Header, *value, presence, error) {
-	if l.noted() {
-		o, err := now.Get(key)
+// stored returns the stored header of a key, and the stored state for the handlers and the recorder,
+// which they got last: nil if there is none, or if its record is corrupt, which to a handler is the same
+// as unknown.
+func (l *Loop) stored(now store.Lookup, kd deltafifo.KeyDeltas) (store.Header, *value, presence, error) {
+	switch {
+	case l.noted():
+		o, err := now.Get(kd.Key)
 		at, err := presenceOf(err)
 		switch at {
 		case readable:
@@ -186,7 +187,9 @@ func (l *Loop) stored(now store.Lookup, key string) (store.Header, *value, prese
 			return store.Header{}, nil, at, err
 		}
 		// The header of a corrupt record may be readable.
+	case kd.Held != nil:
+		return store.Header{UID: kd.Held.UID, RV: kd.Held.RV}, nil, readable, nil
 	}
-	h, at, err := header(now, key)
+	h, at, err := header(now, kd.Key)
 	return h, nil, at, err
 }

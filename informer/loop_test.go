@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
 	"pgregory.net/rapid"
 
 	"github.com/snapcache/snapcache/deltafifo"
@@ -350,6 +351,36 @@ func TestOldObjectIsReadOnce(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A listed item is looked up once, whether it has changed or not, and the loop compares it with what
+// the queue has found.
+func TestListedItemIsLookedUpOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		coll := &counted{Collection: memoryCollection(t), reads: map[string]int{}}
+		r, err := coll.Replace()
+		require.NoError(t, err)
+		require.NoError(t, r.Apply([]store.Change{storetest.Put(obj("a", "1", 3)), storetest.Put(obj("b", "2", 4))}))
+		require.NoError(t, r.Commit(store.Checkpoint{RV: "10"}))
+		q := deltafifo.New(deltafifo.Options{KnownObjects: informer.KnownObjects{Collection: coll}})
+		q.Start(coll.State().RV)
+		stats := informer.NewStats(clock.RealClock{})
+		done := make(chan error, 1)
+		go func() {
+			done <- informer.New(informer.Options{Name: "test", Queue: q, Collection: coll, Observer: stats}).Run(context.Background())
+		}()
+		require.NoError(t, q.BeginReplace(t.Context(), deltafifo.Replace{}))
+		require.NoError(t, q.ReplaceItem(obj("a", "1", 3)))
+		require.NoError(t, q.ReplaceItem(obj("b", "2", 14)))
+		require.NoError(t, q.ReplaceItem(obj("c", "3", 15)))
+		require.NoError(t, q.EndReplace("20"))
+		synctest.Wait()
+		require.Equal(t, 1, coll.reads["ns/a"])
+		require.Equal(t, 1, coll.reads["ns/b"])
+		require.Equal(t, informer.Counts{Added: 1, Updated: 1}, stats.Counters().Counts)
+		q.Close()
+		require.NoError(t, <-done)
+	})
 }
 
 func TestLateHandlerGetsTheStoreFirst(t *testing.T) {
