@@ -32,13 +32,14 @@ trap 'rm -rf "$dir"' EXIT
 "$go" test -c -o "$dir/test" ./store/bolt
 cd store/bolt
 began=$SECONDS
-count=0
-for test in $("$SNAPCACHE_TEST_EXEC" "$dir/test" -test.list '^(Test|Example)'); do
-	if ! "$SNAPCACHE_TEST_EXEC" "$dir/test" -test.short -test.timeout 30m -test.run "^$test\$" >"$dir/output" 2>&1; then
-		cat "$dir/output"
-		echo "FAIL: $test of store/bolt, as a program for $arch" >&2
-		exit 1
-	fi
-	count=$((count + 1))
-done
-echo "ok: $count tests of store/bolt, as programs for $arch: $((SECONDS - began)) s"
+export dir arch
+run() {
+	"$SNAPCACHE_TEST_EXEC" "$dir/test" -test.short -test.timeout 30m -test.run "^$1\$" >"$dir/$1" 2>&1 && return
+	cat "$dir/$1"
+	echo "FAIL: $1 of store/bolt, as a program for $arch" >&2
+	return 255 # xargs then starts no other test
+}
+export -f run
+tests=$("$SNAPCACHE_TEST_EXEC" "$dir/test" -test.list '^(Test|Example)')
+printf '%s\n' "$tests" | xargs -P "$(nproc)" -I{} bash -c 'run {}'
+echo "ok: $(wc -w <<<"$tests") tests of store/bolt, as programs for $arch: $((SECONDS - began)) s"
