@@ -339,7 +339,7 @@ func (a *Agent) serve(ctx context.Context, cluster *upstream.Cluster) (err error
 	if !a.config().Metrics.Disabled {
 		metrics, err := net.Listen("tcp", a.config().Metrics.Address)
 		if err != nil {
-			return fmt.Errorf("metrics: %w: give metrics.address another port, or set metrics.disabled", err)
+			return &store.Error{Err: fmt.Errorf("metrics: %w", err), Hint: "give metrics.address another port, or set metrics.disabled"}
 		}
 		defer func() { _ = metrics.Close() }()
 		a.log.Info("serving metrics", "address", metrics.Addr().String())

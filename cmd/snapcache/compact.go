@@ -47,9 +47,9 @@ func compact(c *cli.Context) error {
 	before, after, err := bolt.Compact(path, bolt.Options{Keys: keys})
 	switch {
 	case errors.Is(err, bolt.ErrNoRoom):
-		return fmt.Errorf("%w: make room, or copy the database to a larger disk and compact it there", err)
+		return &store.Error{Err: err, Hint: "make room, or copy the database to a larger disk and compact it there"}
 	case errors.As(err, new(*store.CorruptionError)):
-		return fmt.Errorf("%w: see snapcache check", err)
+		return &store.Error{Err: err, Hint: "see snapcache check"}
 	case err != nil:
 		return offlineError(path, "compact a copy", err)
 	}

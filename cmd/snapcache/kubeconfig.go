@@ -14,6 +14,7 @@ import (
 
 	"github.com/snapcache/snapcache/config"
 	"github.com/snapcache/snapcache/kubeapi/serving"
+	"github.com/snapcache/snapcache/store"
 )
 
 const forFlag = "for"
@@ -90,9 +91,9 @@ func kubeconfigOf(cfg *config.AgentConfiguration, user *clientcmdapi.AuthInfo) (
 	}
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return nil, fmt.Errorf("%w: run this as root or as the agent's user", err)
+		return nil, &store.Error{Err: err, Hint: "run this as root or as the agent's user"}
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("%w: the agent makes its credentials at its first start with kubernetesAPI.address: start it (snapcache run)", err)
+		return nil, &store.Error{Err: err, Hint: "the agent makes its credentials at its first start with kubernetesAPI.address: start it (snapcache run)"}
 	case err != nil:
 		return nil, err
 	}

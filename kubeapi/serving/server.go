@@ -16,6 +16,7 @@ import (
 
 	"github.com/snapcache/snapcache/internal/quota"
 	"github.com/snapcache/snapcache/localapi"
+	"github.com/snapcache/snapcache/store"
 )
 
 // Limits against clients that send too much, or too slowly.
@@ -53,11 +54,11 @@ func (c *Credentials) Listen(address, certFile, keyFile string, refused func(pee
 	listener, err := net.Listen("tcp", address)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("%w: another program listens there: end it, or give another address", err)
+		return nil, &store.Error{Err: err, Hint: "another program listens there: end it, or give another address"}
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return nil, fmt.Errorf("%w: this machine does not have it, or not yet: add it to an interface, or give another address", err)
+		return nil, &store.Error{Err: err, Hint: "this machine does not have it, or not yet: add it to an interface, or give another address"}
 	case err != nil:
-		return nil, fmt.Errorf("%w: give another address", err)
+		return nil, &store.Error{Err: err, Hint: "give another address"}
 	}
 	// The limit is below TLS: net/http recognises HTTP/2 only on a *tls.Conn.
 	return tls.NewListener(netutil.LimitListener(newFairListener(listener, refused), maxConnections*quota.Scale()), config), nil

@@ -91,7 +91,7 @@ func (x *clusterAccess) load() error {
 		err = json.Unmarshal(body, keys)
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w: remove it, and the agent reads the keys from the server again", x.keysFile(), err)
+		return &store.Error{Err: fmt.Errorf("%s: %w", x.keysFile(), err), Hint: "remove it, and the agent reads the keys from the server again"}
 	}
 	x.callers.SetKeys(keys)
 	return nil
