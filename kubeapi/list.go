@@ -148,8 +148,9 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, q query) error {
 	return s.sendList(w, r, &q, pg)
 }
 
-// startCopy copies a page to its spool beside the reader of that, and closes its view. The returned function
-// ends that, and panics if that did: here it would end the process, there only the request.
+// startCopy copies a page to its spool, in a goroutine beside the one that reads the spool, and closes
+// the page's view. The returned function ends the copy. If the copy panicked, that function panics: in
+// the handler a panic ends only the request, in the goroutine it would end the process.
 func (q *query) startCopy(ctx context.Context, pg *page) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	copied := make(chan struct{})

@@ -123,7 +123,7 @@ var (
 // maxPiece limits a piece that is kept, in bytes that are not packed.
 const maxPiece = 2 * writeBufferBytes
 
-// pack appends to b what plain is packed to, after its history.
+// pack appends plain to b in compressed form. The receiver already has history, the bytes before plain.
 func pack(b *bytes.Buffer, history, plain []byte) error {
 	if len(plain) > maxPiece {
 		return flate.StatelessDeflate(b, plain, false, history)

@@ -20,9 +20,9 @@ type reader struct {
 
 	wake chan struct{} // has a value if a reader that follows has to look again
 
-	// Guarded by Events.mu. Of a reader that follows, first is the number of the first event that is
-	// for it, counted from the first one ever. It has all that concerns it up to rv or, if first is
-	// none, up to the head.
+	// Events.mu guards these. If the reader follows, first is the number of its next event, counted from
+	// the first one ever. The reader has all that concerns it up to rv or, if first is none, up to the
+	// head.
 	follows bool
 	rv      string
 	first   int

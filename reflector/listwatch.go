@@ -358,8 +358,8 @@ func (l *ListWatch) take() *stream {
 	return s
 }
 
-// Current implements [Versions] with a list of one object of the newest state. There is no object
-// either if the client replaces the field selector with its own, and lists other objects.
+// Current implements [Versions] with a list of one object of the newest state. If the client replaces
+// the field selector with its own, and lists other objects, Current reports that there is no object.
 func (l *ListWatch) Current(ctx context.Context, key, _ string) (now upstream.Current, err error) {
 	namespace, name, err := cache.SplitMetaNamespaceKey(key)
 	if err != nil {

@@ -209,9 +209,9 @@ func (l *Log) Add(changes []Change, gap *store.Gap) error {
 	return nil
 }
 
-// Upsert records the new object of a change, if it has one. All changes of a batch go through
-// Upsert before the first goes through DeletePlaced, then all go through DeleteUnplaced: each looks for
-// resourceVersions that those before have left free.
+// Upsert records the new object of a change, if it has one. Call Upsert for all changes of a batch,
+// then DeletePlaced for all, then DeleteUnplaced for all: each looks for resourceVersions that the calls
+// before it have left free.
 func (l *Log) Upsert(c Change) error {
 	if !l.Recording() || c.New == nil || c.Old != nil && c.Old.UID == c.New.UID && c.Old.RV == c.New.RV {
 		return nil
