@@ -109,7 +109,7 @@ func (d *Driver) comeBack(ctx context.Context, s *server, plan Return) (all []re
 		}
 		r.Way, r.Changed = way.name, changed
 		all = append(all, r)
-		d.log("%-32s %d nodes in step %6.2f s, %9d bytes, %d lists, requests %v, cpu %6.2f s, server's %6.2f s, hubs %+v",
+		d.log("%-32s %d nodes caught up %6.2f s, %9d bytes, %d lists, requests %v, cpu %6.2f s, server's %6.2f s, hubs %+v",
 			way.name, r.Nodes, r.CaughtUpSeconds, r.Wire.Received, r.Lists, r.Requests, r.SettledCPU, r.ServerCPU, r.Hubs)
 	}
 	return all, nil
@@ -149,7 +149,7 @@ func (d *Driver) outage(ctx context.Context, s *server, share float64, hubs []*h
 	return changed, nil
 }
 
-// returnOf starts nodes at once, and waits until the last is in step. All their objects are compared with
+// returnOf starts nodes at once, and waits until the last has caught up. All their objects are compared with
 // the server's.
 func (d *Driver) returnOf(ctx context.Context, s *server, l launch, hubs []*hub) (r result.Return, err error) {
 	if err := s.rest(ctx); err != nil {

@@ -29,10 +29,10 @@ fit in one machine's memory. What they ask for and receive is not reduced.
 - **The outage of ten minutes is simulated**: objects change, the hubs are restarted, so that they have the changes only in their
   files, and etcd is compacted and the apiserver restarted, so that it has no history. Before each way with hubs they are
   restarted again.
-- **in step**: from the start of the process until the last node has the last change. Then keys and resourceVersions of all
+- **caught up**: from the start of the process until the last node has the last change. Then keys and resourceVersions of all
   objects of all nodes are compared with the apiserver's.
 - **bytes** are payload of TCP, counted by the kernel. **CPU** is that of a process from before the first node until two seconds after
-  the last is in step. From the apiserver's, what it takes without nodes is taken off, which is less certain the longer it takes.
+  the last has caught up. From the apiserver's, what it takes without nodes is taken off, which is less certain the longer it takes.
 - **memory** is resident memory: of a hub the highest since its last restart.
 `
 
@@ -130,7 +130,7 @@ func returnTargets(st *result.Stage, hubs string) []target {
 			worst = t
 		}
 	}
-	return append(all, worst, versus("last node in step", driver.Informers, step, seconds, 1), versus("last node in step", driver.AgentsDirect, step, seconds, 1))
+	return append(all, worst, versus("last node caught up", driver.Informers, step, seconds, 1), versus("last node caught up", driver.AgentsDirect, step, seconds, 1))
 }
 
 // The costs of one node.
@@ -147,7 +147,7 @@ func sumOfHubs(r result.Return) (cpu, growth float64, peak int64) {
 
 func returnTable(b *strings.Builder, st *result.Stage) {
 	b.WriteString("| | " + strings.Join([]string{
-		"nodes", "last in step", "bytes to a node", "from a node", "lists", "reviews at the apiserver", "apiserver's CPU", "for a node", "idle, a second",
+		"nodes", "last caught up", "bytes to a node", "from a node", "lists", "reviews at the apiserver", "apiserver's CPU", "for a node", "idle, a second",
 		"hubs' CPU", "largest hub", "nodes' CPU",
 	}, " | ") + " |\n" + strings.Repeat("|---", 13) + "|\n")
 	for _, r := range st.Returns {

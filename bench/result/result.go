@@ -135,7 +135,7 @@ type Hub struct {
 	Nodes  int            `json:"nodes"`
 	CPU    float64        `json:"cpu"`    // seconds
 	Before measure.Memory `json:"before"` // the return
-	After  measure.Memory `json:"after"`  // when all nodes were in step
+	After  measure.Memory `json:"after"`  // when all nodes had caught up
 }
 
 // Write writes v to a file as JSON, atomically.
