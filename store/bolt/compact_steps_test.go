@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -96,13 +98,24 @@ func (b *brokenCompaction) run(t *testing.T, db *bolt.DB) (before, after int64) 
 	return before, after
 }
 
+// needed returns how many bytes are missing in which directory, as an error of a copy without room
+// reports them.
+func needed(t *testing.T, err error) (bytes int64, dir string) {
+	require.ErrorIs(t, err, bolt.ErrNoRoom)
+	m := regexp.MustCompile(`: (\d+) bytes are needed in (.*) and \d+ are free$`).FindStringSubmatch(err.Error())
+	require.Len(t, m, 3, err)
+	bytes, err = strconv.ParseInt(m[1], 10, 64)
+	require.NoError(t, err)
+	return bytes, m[2]
+}
+
 // overflow makes a file appear so large that no copy of it fits on its disk, until restore is called.
-// Almost all of it is a hole.
-func overflow(t *testing.T, path string) (restore func()) {
+// Almost all of it is a hole, of so many bytes.
+func overflow(t *testing.T, path string) (hole int64, restore func()) {
 	info, err := os.Stat(path)
 	require.NoError(t, err)
 	free, err := bolt.FreeDisk(filepath.Dir(path))
 	require.NoError(t, err)
 	require.NoError(t, os.Truncate(path, info.Size()+free))
-	return func() { require.NoError(t, os.Truncate(path, info.Size())) }
+	return free, func() { require.NoError(t, os.Truncate(path, info.Size())) }
 }

@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	bbolt "go.etcd.io/bbolt"
+	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt"
@@ -134,6 +136,17 @@ func TestCompactNothingToGain(t *testing.T) {
 	require.NoFileExists(t, path+".compact")
 }
 
+// askedClock calls asked before it returns the time. A database asks for it once its file is open.
+type askedClock struct {
+	clock.RealClock
+	asked func()
+}
+
+func (c askedClock) Now() time.Time {
+	c.asked()
+	return c.RealClock.Now()
+}
+
 // An obstacle leaves the file as it was, and no other file beside it.
 func TestCompactRefuses(t *testing.T) {
 	path, _ := bloatedFile(t)
@@ -147,6 +160,15 @@ func TestCompactRefuses(t *testing.T) {
 	}
 	_, _, err = bolt.Compact(path+".none", bolt.Options{})
 	require.ErrorIs(t, err, store.ErrNoStore)
+
+	// The check before reads the whole file, so that it overflows only when it is open.
+	restore := func() {}
+	opened := sync.OnceFunc(func() { _, restore = overflow(t, path) })
+	_, _, err = bolt.Compact(path, bolt.Options{Clock: askedClock{clock.RealClock{}, opened}})
+	restore()
+	_, dir := needed(t, err)
+	require.Equal(t, filepath.Dir(path), dir)
+	unchanged()
 
 	reader, err := bolt.Open(path, bolt.Options{ReadOnly: true})
 	require.NoError(t, err)

@@ -2,6 +2,7 @@ package bolt_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -407,6 +408,36 @@ func TestJournal_CorruptInHalfDoneFold_IsRefused(t *testing.T) {
 	defer v.Close()
 	require.Equal(t, "14", v.State().RV)
 	require.EqualValues(t, 5, v.State().Count)
+}
+
+// If the last fold fails when the file is closed, the file is not marked as shut down cleanly.
+func TestFold_FailedAtClose_IsNotCleanShutdown(t *testing.T) {
+	db, path := newDB(t, bolt.Options{FlushInterval: time.Hour})
+	c, err := db.Open(storetest.Info("pods"))
+	require.NoError(t, err)
+	replaceAll(t, c, nil, 1)
+	require.NoError(t, c.Apply(store.Batch{Changes: []store.Change{storetest.Put(storetest.Object("ns", "a", "u", "9", nil, "x"))}, Checkpoint: storetest.Checkpoint(9)}))
+	require.NoError(t, db.Flush())
+	foldSlices(t, db, 1, 1)
+	failed := errors.New("the fold failed")
+	require.ErrorIs(t, db.CloseFailing(failed), failed)
+	require.Equal(t, bolt.Crashed, bolt.LastShutdown(path))
+	report, err := bolt.Check(path, bolt.Keyring{}, nil)
+	require.NoError(t, err)
+	require.Empty(t, report.Problems)
+	require.Contains(t, fmt.Sprint(report.Notes), "half done")
+
+	db, err = bolt.Open(path, bolt.Options{})
+	require.NoError(t, err)
+	v, err := db.View("pods")
+	require.NoError(t, err)
+	require.EqualValues(t, 1, v.State().Count)
+	v.Close()
+	require.NoError(t, db.Close())
+	require.Equal(t, bolt.Clean, bolt.LastShutdown(path))
+	report, err = bolt.Check(path, bolt.Keyring{}, nil)
+	require.NoError(t, err)
+	require.Empty(t, report.Notes)
 }
 
 // If a process is killed while Close folds, the file is not marked as shut down cleanly.

@@ -44,6 +44,14 @@ func (db *DB) OnCommit(fn func()) {
 	db.committer.BeforeCommit = func() { fn(); before() }
 }
 
+// CloseFailing is Close whose last fold fails with err.
+func (db *DB) CloseFailing(err error) error {
+	l := db.lock()
+	defer l.unlock()
+	l.closeViews()
+	return errors.Join(db.committer.Close(func() error { return err }), db.handle.Close())
+}
+
 // JournalBytes returns the bytes of the journal.
 func (db *DB) JournalBytes() int {
 	l := db.lock()

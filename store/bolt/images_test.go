@@ -77,6 +77,7 @@ func crashImages(t *testing.T, count int) {
 			}
 			changes = lastOfEach(changes)
 			require.NoError(t, r.Apply(changes))
+			foldSlices(t, db, 24<<10, 0)
 			require.NoError(t, r.Commit(cp))
 			now.Replace(storetest.Info("pods"), changes, cp)
 		} else {

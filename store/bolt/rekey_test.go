@@ -150,7 +150,7 @@ func TestRekey_DiskFull_IsRetried(t *testing.T) {
 	log := make(lines, 100)
 	db, err := bolt.Open(path, bolt.Options{Keys: keysOf(1), Logger: slog.New(slog.NewTextHandler(log, nil))})
 	require.NoError(t, err)
-	restore := overflow(t, path)
+	_, restore := overflow(t, path)
 	c, err := db.Open(storetest.Info("pods"), append(lifeIndexes(), mine)...)
 	require.NoError(t, err)
 	require.Contains(t, <-log, "not enough free disk")

@@ -1,6 +1,7 @@
 package boltfile
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -52,6 +53,14 @@ func TestOpen_NetworkFileSystem_IsRefused(t *testing.T) {
 	to, err := f.OpenScratch(filepath.Join(dir, "copy"))
 	require.NoError(t, err)
 	require.NoError(t, to.Close())
+}
+
+func TestNetworkFS(t *testing.T) {
+	name, err := networkFS(t.TempDir())
+	require.NoError(t, err)
+	require.Empty(t, name, "tests don't run over a network")
+	_, err = networkFS(filepath.Join(t.TempDir(), "none"))
+	require.ErrorIs(t, err, fs.ErrNotExist)
 }
 
 // If the kind of the file system can't be found out, no database is made.
