@@ -108,7 +108,7 @@ func (q *Queue) ReplaceItem(obj any) error {
 		if ok {
 			held = &Version{knownUID, knownRV}
 		}
-		if ok && r.Compare != nil {
+		if held != nil && r.Compare != nil {
 			if err := r.Compare(key, *held, Version{uid, rv}); err != nil {
 				return fmt.Errorf("item %s: %w", key, err)
 			}

@@ -47,7 +47,8 @@ func Open(path string, opts Options) (*File, error) {
 	return openLocal(path, opts)
 }
 
-// openLocal is Open of a file on whose directory nothing depends, or which was checked before.
+// openLocal is Open without the check for a network file system: the directory was checked before, or
+// the file is scratch, which may be anywhere.
 func openLocal(path string, opts Options) (f *File, err error) {
 	err = Guarded(path, func() error {
 		f, err = open(path, opts)
