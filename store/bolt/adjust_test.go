@@ -1,10 +1,12 @@
 package bolt_test
 
 import (
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/snapcache/snapcache/store"
@@ -26,6 +28,38 @@ func TestAdjustInterval(t *testing.T) {
 	require.Equal(t, before, db.Stats().Commits, "a small batch is not flushed early")
 	clock.step(time.Millisecond)
 	require.Equal(t, before+1, db.Stats().Commits)
+}
+
+// The options change beside readers, a writer and the statistics.
+func TestAdjustBesideOthers(t *testing.T) {
+	db, _ := newDB(t, bolt.Options{})
+	c, err := db.Open(storetest.Info("a"))
+	require.NoError(t, err)
+	replaceAll(t, c, nil, 1)
+	var others sync.WaitGroup
+	for _, do := range []func(i int){
+		func(int) {
+			v, err := c.View()
+			if assert.NoError(t, err) {
+				v.Close()
+			}
+		},
+		func(i int) {
+			assert.NoError(t, c.Apply(store.Batch{Changes: []store.Change{put(i, 100+i)}, Checkpoint: now(100 + i)}))
+			assert.NoError(t, db.Flush())
+		},
+		func(int) { db.Stats() },
+	} {
+		others.Go(func() {
+			for i := range 20 {
+				do(i)
+			}
+		})
+	}
+	for i := range 100 {
+		db.Adjust(time.Duration(i)*time.Second, time.Duration(i)*time.Hour, int64(i)<<20)
+	}
+	others.Wait()
 }
 
 // If the history's bound becomes shorter, the history is trimmed within the hour.

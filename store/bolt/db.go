@@ -101,8 +101,8 @@ func (opts *Options) setDefaults() {
 // DB is an open database. See [store.DB].
 type DB struct {
 	path       string
-	opts       Options
-	background bool // whether anything may run in the background, see locked.start
+	opts       Options // immutable; what Adjust changes is in log and historian
+	background bool    // whether anything may run in the background, see locked.start
 	codecs     *format.Codecs
 	handle     *boltfile.Handle
 
@@ -167,7 +167,7 @@ func open(path string, opts Options, background bool, look func(*boltfile.File) 
 	}
 	db := &DB{
 		path: path, opts: opts, background: background, codecs: format.NewCodecs(), handle: boltfile.NewHandle(f, opts.Logger),
-		writerViews: map[string]*view{}, historian: historian{trimmedAt: opts.Clock.Now()},
+		writerViews: map[string]*view{}, historian: historian{trimmedAt: opts.Clock.Now(), retention: opts.HistoryRetention, bytes: opts.HistoryBytes},
 		indexer: newIndexer(),
 	}
 	db.ctx, db.cancel = context.WithCancel(context.Background())
@@ -276,11 +276,12 @@ func (db *DB) Stats() store.Stats {
 // from the next change on; if historyRetention or historyBytes became less, the history is trimmed
 // within the hour, or at Close. 0 stands for the default.
 func (db *DB) Adjust(flushInterval, historyRetention time.Duration, historyBytes int64) {
+	opts := Options{FlushInterval: flushInterval, HistoryRetention: historyRetention, HistoryBytes: historyBytes}
+	opts.setDefaults()
 	l := db.lock()
 	defer l.unlock()
-	db.opts.FlushInterval, db.opts.HistoryRetention, db.opts.HistoryBytes = flushInterval, historyRetention, historyBytes
-	db.opts.setDefaults()
-	db.log.SetInterval(db.opts.FlushInterval)
+	l.log.SetInterval(opts.FlushInterval)
+	l.historian.retention, l.historian.bytes = opts.HistoryRetention, opts.HistoryBytes
 }
 
 // Flush makes all applied changes durable: one value in the journal for all collections, in

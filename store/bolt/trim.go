@@ -18,9 +18,14 @@ const (
 	trimInterval = time.Hour
 )
 
-// historian decides when the histories of a database are trimmed. The write lock guards it.
+// historian decides when the histories of a database are trimmed, and how far. The write lock guards
+// it.
 type historian struct {
 	trimmedAt time.Time // or when the database was opened
+
+	// retention and bytes are the bounds of each history, see Options.
+	retention time.Duration
+	bytes     int64
 }
 
 // due reports whether a flush is to trim the histories. A fold trims them anyway.
@@ -33,8 +38,8 @@ func (db locked) trimIfDue() {
 	}
 }
 
-// trimHistories trims each collection's history to the bounds of the options. The log calls it
-// before a flush, a fold or its end, so that it costs no write of its own.
+// trimHistories trims each collection's history to its bounds. The log calls it before a flush, a
+// fold or its end, so that it costs no write of its own.
 func (db locked) trimHistories() {
 	db.historian.trimmedAt = db.opts.Clock.Now()
 	var ids []string
@@ -53,16 +58,15 @@ func (db locked) trimHistories() {
 	}
 }
 
-// trimmed returns the cells that bring a collection's history to the bounds of the options, none if
-// nothing is due. At most trimEntries are removed at a time.
-func (db *DB) trimmed(id string) (cells map[string]writeback.Cell, err error) {
+// trimmed returns the cells that bring a collection's history to its bounds, none if nothing is due. At most trimEntries are removed at a time.
+func (db locked) trimmed(id string) (cells map[string]writeback.Cell, err error) {
 	v, err := db.newView(id)
 	if err != nil {
 		return nil, err
 	}
 	defer v.Close()
 	err = v.tx.Read(func() error {
-		cells, err = v.trim(db.opts.Clock.Now().Add(-db.opts.HistoryRetention).Unix(), db.opts.HistoryBytes)
+		cells, err = v.trim(db.opts.Clock.Now().Add(-db.historian.retention).Unix(), db.historian.bytes)
 		return err
 	})
 	return cells, err
