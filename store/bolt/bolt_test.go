@@ -33,7 +33,16 @@ type harness struct {
 func (h *harness) DB() store.DB  { return h.db }
 func (h *harness) Durable() bool { return true }
 
-func (h *harness) Settle(storetest.T) { h.db.WaitForBuilds() }
+// harnessStep is how many objects a step of an index's build reads, so that builds have several steps.
+const harnessStep = 5
+
+func (h *harness) Settle(t storetest.T) {
+	for more := true; more; {
+		var err error
+		more, err = h.db.BuildStep(harnessStep)
+		require.NoError(t, err)
+	}
+}
 
 func (h *harness) Reopen(t storetest.T) {
 	require.NoError(t, h.db.Close())
@@ -41,15 +50,14 @@ func (h *harness) Reopen(t storetest.T) {
 }
 
 func (h *harness) open(t storetest.T) {
-	db, err := bolt.Open(h.path, h.opts)
+	db, err := bolt.OpenByHand(h.path, h.opts)
 	require.NoError(t, err)
-	db.SetBuildStep(5)
 	h.db = db
 	if h.folding {
 		h.folders.Go(func() {
 			for n := 0; ; n++ {
 				var err error
-				switch n % 3 {
+				switch n % 4 {
 				case 0:
 					err = db.Fold()
 				case 1:
@@ -58,6 +66,8 @@ func (h *harness) open(t storetest.T) {
 					if err = db.CompactAnyway(context.Background()); errors.Is(err, bolt.ErrBusy) {
 						err = nil
 					}
+				case 3:
+					_, err = db.BuildStep(harnessStep)
 				}
 				if err != nil {
 					return // closed
@@ -73,7 +83,8 @@ func TestSuiteInMemory(t *testing.T) { suite(t, bolt.Options{}, false) }
 // TestSuiteGenerations runs the shared suite with replacements that fill a new generation at once.
 func TestSuiteGenerations(t *testing.T) { suite(t, bolt.Options{ReplaceBudget: 1}, false) }
 
-// TestSuiteFolding runs the shared suite beside continuous flushes, folds and compactions.
+// TestSuiteFolding runs the shared suite beside continuous flushes, folds, compactions and steps of
+// builds.
 func TestSuiteFolding(t *testing.T) { suite(t, bolt.Options{}, true) }
 
 func TestSuiteEncryptedGenerations(t *testing.T) {
@@ -122,18 +133,16 @@ func newDB(t *testing.T, opts bolt.Options) (*bolt.DB, string) {
 	return db, path
 }
 
-// newDBByHand is newDB of a database in which nothing runs in the background, and whose builds have steps
-// of so many records.
-func newDBByHand(t *testing.T, opts bolt.Options, records int) (*bolt.DB, string) {
+// newDBByHand is newDB of a database in which nothing runs in the background.
+func newDBByHand(t *testing.T, opts bolt.Options) (*bolt.DB, string) {
 	path := filepath.Join(t.TempDir(), "cache.db")
-	return openByHand(t, path, opts, records), path
+	return openByHand(t, path, opts), path
 }
 
-func openByHand(t *testing.T, path string, opts bolt.Options, records int) *bolt.DB {
+func openByHand(t *testing.T, path string, opts bolt.Options) *bolt.DB {
 	db, err := bolt.OpenByHand(path, opts)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
-	db.SetBuildStep(records)
 	return db
 }
 

@@ -45,13 +45,8 @@ type build struct {
 
 // indexer builds the indexes of a database in the background. The write lock guards it.
 type indexer struct {
-	builds      map[string]*build // by collection
-	spilling    map[string]bool   // collections whose replacement fills a new generation
-	stepRecords int               // see the constant
-}
-
-func newIndexer() indexer {
-	return indexer{builds: map[string]*build{}, spilling: map[string]bool{}, stepRecords: stepRecords}
+	builds   map[string]*build // by collection
+	spilling map[string]bool   // collections whose replacement fills a new generation
 }
 
 // busy reports whether a build or a replacement is about to change buckets.
@@ -93,7 +88,7 @@ func (b *build) run(ctx context.Context) {
 	start := db.opts.Clock.Now()
 	failing := false
 	for ctx.Err() == nil {
-		built, next, err := b.step()
+		built, next, err := b.step(stepRecords)
 		if len(built) > 0 {
 			db.opts.Logger.Info("index built", "collection", b.c.id, "indexes", built,
 				"objects", b.objects, "took", db.opts.Clock.Since(start).Round(time.Millisecond))
@@ -128,9 +123,9 @@ const (
 // errIdle ends a transaction that has nothing to do.
 var errIdle = errors.New("nothing to do")
 
-// step takes the write lock and does a bounded piece of the work. It returns the names of the
-// indexes that it completed.
-func (b *build) step() (built []string, after next, err error) {
+// step takes the write lock and does a piece of the work: the next objects, at most so many. It returns
+// the names of the indexes that it completed.
+func (b *build) step(most int) (built []string, after next, err error) {
 	db := b.c.db.lock()
 	defer db.unlock()
 	switch {
@@ -151,7 +146,7 @@ func (b *build) step() (built []string, after next, err error) {
 		if gen.Get(format.KeyBuilding) == nil {
 			return errIdle
 		}
-		built, objects, err = b.c.fileNext(tx, gen, format.GenName(n))
+		built, objects, err = b.c.fileNext(tx, gen, format.GenName(n), most)
 		return err
 	})
 	switch {
@@ -165,9 +160,9 @@ func (b *build) step() (built []string, after next, err error) {
 	return built, stepMore, nil
 }
 
-// fileNext puts the index entries of a generation's next objects. It returns the names of the
-// indexes that are complete now, and how many objects it read.
-func (c *collection) fileNext(tx *boltfile.Tx, gen *boltfile.Bucket, name []byte) (built []string, objects int, err error) {
+// fileNext puts the index entries of a generation's next objects, at most so many. It returns the
+// names of the indexes that are complete now, and how many objects it read.
+func (c *collection) fileNext(tx *boltfile.Tx, gen *boltfile.Bucket, name []byte, most int) (built []string, objects int, err error) {
 	complete, build, err := c.readIndexes(gen)
 	if err != nil {
 		return nil, 0, err
@@ -197,7 +192,7 @@ func (c *collection) fileNext(tx *boltfile.Tx, gen *boltfile.Bucket, name []byte
 		if err != nil {
 			return nil, 0, err
 		}
-		if more = objects == c.db.indexer.stepRecords || size >= stepBytes; more {
+		if more = objects == most || size >= stepBytes; more {
 			break
 		}
 		build.After = r.key

@@ -70,11 +70,12 @@ func asKilled(t *testing.T, path string) string {
 	return to
 }
 
-func steps(t *testing.T, db *bolt.DB) (n int) {
+// steps takes steps of so many objects until all builds are done, and returns their number.
+func steps(t *testing.T, db *bolt.DB, objects int) (n int) {
 	for more := true; more; n++ {
 		require.Less(t, n, 1000)
 		var err error
-		more, err = db.BuildStep()
+		more, err = db.BuildStep(objects)
 		require.NoError(t, err)
 	}
 	return n
@@ -83,7 +84,7 @@ func steps(t *testing.T, db *bolt.DB) (n int) {
 // An index is built in steps of a number of objects, while the collection is written, and is
 // complete from one view to the next.
 func TestIndexIsBuiltInSteps(t *testing.T) {
-	db, path := newDBByHand(t, bolt.Options{FlushInterval: time.Hour}, 10)
+	db, path := newDBByHand(t, bolt.Options{FlushInterval: time.Hour})
 	_, model := filled(t, db, 40)
 	c := reopen(t, db, model, appIndex)
 	apply := func(b store.Batch) {
@@ -97,7 +98,7 @@ func TestIndexIsBuiltInSteps(t *testing.T) {
 	before, old := model.Clone(), viewOf(t, db)
 	sameAs(t, db, model, "app")
 	for i := range 3 {
-		more, err := db.BuildStep()
+		more, err := db.BuildStep(10)
 		require.NoError(t, err)
 		require.True(t, more)
 		// In front of and behind the position of the build: a changed, a deleted and a new object.
@@ -116,7 +117,7 @@ func TestIndexIsBuiltInSteps(t *testing.T) {
 		require.Empty(t, report.Problems)
 		require.Contains(t, report.Notes, bolt.Problem{Collection: "pods", Reason: "index app is being built"})
 	}
-	require.Less(t, steps(t, db), 5)
+	require.Less(t, steps(t, db, 10), 5)
 	model.Building = nil
 	sameAs(t, db, model)
 	before.Equal(t, old)
@@ -135,7 +136,7 @@ func TestIndexIsBuiltInSteps(t *testing.T) {
 // more entries than are computed in one pass. A program's own index can be read if the collection
 // is open with it.
 func TestBuilding_ReadsScan(t *testing.T) {
-	db, path := newDBByHand(t, bolt.Options{FlushInterval: time.Hour}, 100_000)
+	db, path := newDBByHand(t, bolt.Options{FlushInterval: time.Hour})
 	_, model := filled(t, db, 9000)
 	reopen(t, db, model, appIndex, mine)
 	read := func(v store.View, name string) (entries []store.IndexEntry, keys []string) {
@@ -160,7 +161,7 @@ func TestBuilding_ReadsScan(t *testing.T) {
 	require.Greater(t, len(entries), 9000)
 	require.NotEmpty(t, keys)
 	own, _ := read(before, "mine")
-	steps(t, db)
+	steps(t, db, 100_000)
 	after := viewOf(t, db)
 	require.Empty(t, after.Building())
 	wantEntries, wantKeys := read(after, "app")
@@ -183,7 +184,7 @@ func TestBuilding_ReadsScan(t *testing.T) {
 
 // A step may end at any key, and ends after a few megabytes.
 func TestBuildSteps(t *testing.T) {
-	db, _ := newDBByHand(t, bolt.Options{}, 1)
+	db, _ := newDBByHand(t, bolt.Options{})
 	model := storetest.NewModel(storetest.Info("pods"))
 	c := reopen(t, db, model)
 	var changes []store.Change
@@ -193,11 +194,11 @@ func TestBuildSteps(t *testing.T) {
 	require.NoError(t, c.Apply(store.Batch{Changes: changes}))
 	model.Apply(store.Batch{Changes: changes})
 	reopen(t, db, model, appIndex)
-	require.Equal(t, len(changes)+1, steps(t, db))
+	require.Equal(t, len(changes)+1, steps(t, db, 1))
 	model.Building = nil
 	sameAs(t, db, model)
 
-	db, _ = newDBByHand(t, bolt.Options{}, 1000)
+	db, _ = newDBByHand(t, bolt.Options{})
 	model = storetest.NewModel(storetest.Info("pods"))
 	c = reopen(t, db, model)
 	changes = nil
@@ -207,7 +208,7 @@ func TestBuildSteps(t *testing.T) {
 	require.NoError(t, c.Apply(store.Batch{Changes: changes}))
 	model.Apply(store.Batch{Changes: changes})
 	reopen(t, db, model, appIndex)
-	require.Equal(t, 4, steps(t, db), "two objects each, and the end")
+	require.Equal(t, 4, steps(t, db, 1000), "two objects each, and the end")
 	model.Building = nil
 	sameAs(t, db, model)
 }
@@ -216,11 +217,11 @@ func TestBuildSteps(t *testing.T) {
 // is removed.
 func TestBuildAfterCrash(t *testing.T) {
 	opts := bolt.Options{FlushInterval: time.Hour}
-	db, path := newDBByHand(t, opts, 5)
+	db, path := newDBByHand(t, opts)
 	_, model := filled(t, db, 60)
 	reopen(t, db, model, appIndex)
 	for range 6 {
-		_, err := db.BuildStep()
+		_, err := db.BuildStep(5)
 		require.NoError(t, err)
 	}
 	crashed, other := asKilled(t, path), asKilled(t, path)
@@ -230,16 +231,16 @@ func TestBuildAfterCrash(t *testing.T) {
 	sameAs(t, ro, model, "app")
 	require.NoError(t, ro.Close())
 
-	db = openByHand(t, crashed, opts, 5)
+	db = openByHand(t, crashed, opts)
 	sameAs(t, db, model, "app")
 	reopen(t, db, model, appIndex)
-	require.LessOrEqual(t, steps(t, db), 9, "30 of 60 objects were filed before")
+	require.LessOrEqual(t, steps(t, db, 5), 9, "30 of 60 objects were filed before")
 	model.Building = nil
 	sameAs(t, db, model)
 
-	db = openByHand(t, other, opts, 5)
+	db = openByHand(t, other, opts)
 	reopen(t, db, model)
-	steps(t, db)
+	steps(t, db, 5)
 	sameAs(t, db, model)
 	require.NoError(t, db.Close())
 	require.Empty(t, indexBuckets(t, other))
@@ -269,16 +270,16 @@ func indexBuckets(t *testing.T, path string) (names []string) {
 // so is what another version left of an index that it deleted in steps.
 func TestDroppedIndexes(t *testing.T) {
 	opts := bolt.Options{FlushInterval: time.Hour}
-	db, path := newDBByHand(t, opts, 7)
+	db, path := newDBByHand(t, opts)
 	_, model := filled(t, db, 50)
 	reopen(t, db, model, appIndex)
-	steps(t, db)
+	steps(t, db, 7)
 	reopen(t, db, model, store.FieldIndex("app", "data.payload"))
 	sameAs(t, db, model, "app")
 	reopen(t, db, model)
 	require.Empty(t, indexBuckets(t, asKilled(t, path)))
 	reopen(t, db, model, appIndex)
-	steps(t, db)
+	steps(t, db, 7)
 	model.Building = nil
 	sameAs(t, db, model)
 	crashed := asKilled(t, path)
@@ -299,7 +300,7 @@ func TestDroppedIndexes(t *testing.T) {
 	})
 	require.Equal(t, []string{"dropped", "app"}, indexBuckets(t, crashed))
 
-	db = openByHand(t, crashed, opts, 7)
+	db = openByHand(t, crashed, opts)
 	reopen(t, db, model, appIndex)
 	sameAs(t, db, model)
 	require.Equal(t, []string{"app"}, indexBuckets(t, asKilled(t, crashed)))
@@ -307,7 +308,7 @@ func TestDroppedIndexes(t *testing.T) {
 	bare := store.FieldIndex("app", "data.payload")
 	bare.Spec = ""
 	reopen(t, db, model, bare)
-	steps(t, db)
+	steps(t, db, 7)
 	model.Building = nil
 	sameAs(t, db, model)
 	require.NoError(t, db.Close())
@@ -321,8 +322,7 @@ func TestBuildAndReplacement(t *testing.T) {
 	for _, commit := range []bool{false, true} {
 		t.Run(fmt.Sprint("commit ", commit), func(t *testing.T) {
 			db, path := newDB(t, bolt.Options{FlushInterval: time.Hour, ReplaceBudget: 1})
-			db.SetBuildStep(3)
-			_, model := filled(t, db, 30)
+			_, model := filled(t, db, 2000) // several steps
 			blocked := make(chan struct{})
 			slow := appIndex
 			slow.Func = func(o *object.Object) []string { <-blocked; return appIndex.Func(o) }
@@ -331,7 +331,7 @@ func TestBuildAndReplacement(t *testing.T) {
 			go func() {
 				r, err := c.Replace()
 				if err == nil {
-					err = r.Apply([]store.Change{storetest.Delete(sampleObject(1, 0).Key()), storetest.Put(sampleObject(2, 90))})
+					err = r.Apply([]store.Change{storetest.Delete(sampleObject(1, 0).Key()), storetest.Put(sampleObject(2, 9000))})
 				}
 				if err != nil {
 					t.Error(err)
@@ -344,8 +344,8 @@ func TestBuildAndReplacement(t *testing.T) {
 			model.Equal(t, v)
 			v.Close()
 			if commit {
-				require.NoError(t, r.Commit(storetest.Checkpoint(91)))
-				model.Replace(storetest.Info("pods"), []store.Change{storetest.Delete(sampleObject(1, 0).Key()), storetest.Put(sampleObject(2, 90))}, storetest.Checkpoint(91))
+				require.NoError(t, r.Commit(storetest.Checkpoint(9001)))
+				model.Replace(storetest.Info("pods"), []store.Change{storetest.Delete(sampleObject(1, 0).Key()), storetest.Put(sampleObject(2, 9000))}, storetest.Checkpoint(9001))
 			} else {
 				require.NoError(t, r.Abort())
 			}
@@ -361,20 +361,20 @@ func TestBuildAndReplacement(t *testing.T) {
 // An index that is complete stays complete: while a replacement fills a generation, in which builds
 // start again, none is completed in the current generation.
 func TestBuildWaitsForReplacement(t *testing.T) {
-	db, _ := newDBByHand(t, bolt.Options{FlushInterval: time.Hour, ReplaceBudget: 1}, 10)
+	db, _ := newDBByHand(t, bolt.Options{FlushInterval: time.Hour, ReplaceBudget: 1})
 	_, model := filled(t, db, 20)
 	payload := store.FieldIndex("payload", "data.payload")
 	reopen(t, db, model, payload)
-	steps(t, db)
+	steps(t, db, 10)
 	c := reopen(t, db, model, appIndex, payload)
-	_, err := db.BuildStep()
+	_, err := db.BuildStep(10)
 	require.NoError(t, err)
 	r, err := c.Replace()
 	require.NoError(t, err)
 	changes := []store.Change{storetest.Put(sampleObject(2, 90))}
 	require.NoError(t, r.Apply(changes))
 	for range 10 {
-		more, err := db.BuildStep()
+		more, err := db.BuildStep(10)
 		require.NoError(t, err)
 		require.True(t, more)
 	}
@@ -382,7 +382,7 @@ func TestBuildWaitsForReplacement(t *testing.T) {
 	require.NoError(t, r.Commit(storetest.Checkpoint(91)))
 	model.Replace(storetest.Info("pods"), changes, storetest.Checkpoint(91))
 	sameAs(t, db, model, "app")
-	steps(t, db)
+	steps(t, db, 10)
 	model.Building = nil
 	sameAs(t, db, model)
 }
@@ -390,15 +390,22 @@ func TestBuildWaitsForReplacement(t *testing.T) {
 // Close ends a build between two steps; the next opening goes on.
 func TestCloseEndsBuild(t *testing.T) {
 	db, path := newDB(t, bolt.Options{})
-	db.SetBuildStep(1)
-	_, model := filled(t, db, 200)
-	started := make(chan struct{}, 1000)
-	slow := appIndex
-	slow.Func = func(o *object.Object) []string { started <- struct{}{}; return appIndex.Func(o) }
-	reopen(t, db, model, slow)
+	_, model := filled(t, db, 5000) // ten steps
+	var read atomic.Int64
+	started, closing := make(chan struct{}), make(chan struct{})
+	noted := appIndex
+	noted.Func = func(o *object.Object) []string {
+		if read.Add(1) == 1 {
+			close(started)
+			<-closing
+		}
+		return appIndex.Func(o)
+	}
+	reopen(t, db, model, noted)
 	<-started
+	close(closing)
 	require.NoError(t, db.Close())
-	require.Less(t, len(started), 190)
+	require.Less(t, read.Load(), int64(5000))
 
 	db, err := bolt.Open(path, bolt.Options{})
 	require.NoError(t, err)

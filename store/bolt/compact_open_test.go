@@ -165,17 +165,17 @@ func TestBuildWaitsForCompaction(t *testing.T) {
 	var db *bolt.DB
 	opts := atSteps(bolt.Options{}, func(step string) {
 		if step == "begun" || step == "copied" {
-			more, err := db.BuildStep()
+			more, err := db.BuildStep(10)
 			require.NoError(t, err)
 			require.True(t, more)
 		}
 	})
-	db, _ = newDBByHand(t, opts, 10)
+	db, _ = newDBByHand(t, opts)
 	_, model := filled(t, db, 5)
 	reopen(t, db, model, appIndex)
 	require.NoError(t, db.CompactAnyway(context.Background()))
 	sameAs(t, db, model, "app")
-	steps(t, db)
+	steps(t, db, 10)
 	model.Building = nil
 	sameAs(t, db, model)
 }

@@ -52,7 +52,7 @@ func TestCompact_UnreadablePage_Fails(t *testing.T) {
 	}
 	require.NotZero(t, last)
 
-	db = openByHand(t, path, bolt.Options{}, 100)
+	db = openByHand(t, path, bolt.Options{})
 	require.NoError(t, os.Truncate(path, int64(last)*4096))
 	done := make(chan error, 1)
 	go func() {

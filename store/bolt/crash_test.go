@@ -75,7 +75,6 @@ func (l *life) now() *storetest.Model { return l.since[len(l.since)-1] }
 func (l *life) open(t *rapid.T) {
 	db, err := bolt.OpenByHand(l.path, bolt.Options{FlushInterval: time.Hour, ReplaceBudget: 600, Keys: l.keys, HistoryRetention: storetest.HistoryRetention})
 	require.NoError(t, err)
-	db.SetBuildStep(3)
 	l.db = db
 	l.reindex(t)
 }
@@ -107,7 +106,7 @@ func (l *life) compact(t *rapid.T) {
 // build takes some steps of the builds in progress.
 func (l *life) build(t *rapid.T) {
 	for range rapid.IntRange(0, 6).Draw(t, "steps") {
-		more, err := l.db.BuildStep()
+		more, err := l.db.BuildStep(3)
 		require.NoError(t, err)
 		if !more {
 			for _, m := range l.since {

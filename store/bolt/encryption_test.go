@@ -103,9 +103,8 @@ func (m *marked) fill(t *testing.T, dir string, opts bolt.Options) (files map[st
 	files = map[string][]byte{}
 	path := filepath.Join(dir, "cache.db")
 	opts.FlushInterval = time.Hour
-	db, err := bolt.Open(path, opts)
+	db, err := bolt.OpenByHand(path, opts)
 	require.NoError(t, err)
-	db.SetBuildStep(3)
 	look := func(when string) { files[when] = readFile(t, path) }
 	c, err := db.Open(storetest.Info("pods"), store.LabelIndex("app", "app"))
 	require.NoError(t, err)
@@ -136,7 +135,10 @@ func (m *marked) fill(t *testing.T, dir string, opts bolt.Options) (files map[st
 	c, err = db.Open(storetest.Info("pods"), store.FieldIndex("name", "metadata.name"), store.FieldIndex("ns", "metadata.namespace"))
 	require.NoError(t, err)
 	look("indexes")
-	db.WaitForBuilds()
+	_, err = db.BuildStep(3)
+	require.NoError(t, err)
+	look("building")
+	steps(t, db, 3)
 	require.NoError(t, c.Apply(store.Batch{Changes: []store.Change{storetest.Put(m.object(m.name(), m.name()))}, Checkpoint: storetest.Checkpoint(m.rv)}))
 	hot := filepath.Join(dir, "hot.db")
 	hotCopyTo(t, db, hot)

@@ -82,13 +82,6 @@ func Sign(tx *bbolt.Tx, closed bool) error {
 // OpenByHand opens a database in which nothing runs in the background.
 func OpenByHand(path string, opts Options) (*DB, error) { return open(path, opts, false, nil) }
 
-// SetBuildStep makes a step of a build read so many records.
-func (db *DB) SetBuildStep(records int) {
-	l := db.lock()
-	defer l.unlock()
-	db.indexer.stepRecords = records
-}
-
 // CompactAnyway is Compact of a file that is to be sanitized, which is replaced even if that saves
 // nothing.
 func (db *DB) CompactAnyway(ctx context.Context) error {
@@ -106,10 +99,11 @@ func (db *DB) CompactAnyway(ctx context.Context) error {
 // WaitForBackground blocks until nothing runs in the background.
 func (db *DB) WaitForBackground() { db.active.Wait() }
 
-// BuildStep does one step of each build and reports whether any has more to do.
-func (db *DB) BuildStep() (more bool, err error) {
+// BuildStep does one step of each build, of at most so many objects, and reports whether any has more
+// to do.
+func (db *DB) BuildStep(objects int) (more bool, err error) {
 	for _, b := range db.runningBuilds() {
-		_, after, err := b.step()
+		_, after, err := b.step(objects)
 		if err != nil {
 			return true, err
 		}

@@ -107,13 +107,13 @@ func TestRekeyKilled(t *testing.T) {
 				b := breakCompaction(t, step)
 				b.path = path
 				opts := bolt.Options{Keys: tc.to, HistoryRetention: storetest.HistoryRetention}
-				db := openByHand(t, path, atSteps(opts, func(step string) { b.at(t, step) }), 100)
+				db := openByHand(t, path, atSteps(opts, func(step string) { b.at(t, step) }))
 				b.run(t, db)
 				require.NoError(t, db.Close())
 				require.Equal(t, whole, contentOf(t, path, tc.to), "an error")
 				require.Equal(t, whole, contentOf(t, b.killed, tc.to), "a kill")
 
-				db = openByHand(t, b.killed, opts, 100)
+				db = openByHand(t, b.killed, opts)
 				require.NoFileExists(t, b.killed+".compact")
 				require.Equal(t, step != "renamed", db.Stats().EncryptionDue)
 				_, _, err := db.Compact(context.Background())
