@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -115,13 +114,10 @@ func (d *Driver) apiDeliveries(ctx context.Context, s *server, x, y *apiSide, w 
 		return err
 	}
 	w.memory = float64(after-before) / float64(w.each*len(w.paths))
-	for _, side := range []*apiSide{x, y} {
-		if side.name == Server {
-			err = side.collectGarbage(ctx)
+	if x.name == Server || y.name == Server {
+		if err := s.collectGarbage(ctx); err != nil {
+			return err
 		}
-	}
-	if err != nil {
-		return err
 	}
 	w.with[x.name], err = x.cpu(func() (err error) {
 		w.without[y.name], err = y.cpu(func() error {
@@ -143,18 +139,6 @@ func (d *Driver) apiDeliveries(ctx context.Context, s *server, x, y *apiSide, w 
 	w.f.add(w.name+": to the last one, median", x.name, "s", measure.Percentile(late, 50))
 	w.f.add(w.name+": to the last one, p99", x.name, "s", measure.Percentile(late, 99))
 	return nil
-}
-
-// collectGarbage lets a kube-apiserver collect its garbage. That takes as much CPU as 20,000 deliveries,
-// which make little garbage, and by itself would fall into one measurement and not into the next.
-func (x *apiSide) collectGarbage(ctx context.Context) error {
-	answer, err := x.get(ctx, "/debug/pprof/heap?gc=1", "*/*")
-	if err != nil {
-		return err
-	}
-	defer answer.Body.Close()
-	_, err = io.Copy(io.Discard, answer.Body)
-	return err
 }
 
 // open opens watches of each path. The returned function ends them, and reports why one ended before.

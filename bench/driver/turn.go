@@ -162,6 +162,9 @@ func (d *Driver) round(ctx context.Context, s *server, number int, r Round) ([]r
 				return nil, fmt.Errorf("forget what %s has stored: %w", name, err)
 			}
 		}
+		if err := s.collectGarbage(ctx); err != nil {
+			return nil, err
+		}
 		p, cost, err := d.measured(ctx, s, l)
 		if err != nil {
 			return nil, fmt.Errorf("%s of %s: %w", r.Scenario, name, err)

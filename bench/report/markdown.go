@@ -40,6 +40,8 @@ counts bytes of TCP's payload: with TLS, and with gzip where a peer asks for it.
   server remembers nothing of before (410).
 - **CPU** of the client is until the end of the measurement. From the apiserver's, what it takes with
   no client connected is taken off; about nothing may come out below nothing.
+- The apiserver collects its garbage before each start, else that would be part of some figures and not
+  of others: it takes as long as a restart of the agent.
 - **settled**: resident memory at the end of the measurement, the process's own and that of files apart.
   The kernel may take back pages of files.
 - The agent's random wait before the first request (` + "`resumeJitter`" + `) is off, and client-go's limit of requests too.
