@@ -70,7 +70,7 @@ type Options struct {
 
 	// ReplaceBudget is how many bytes of compressed records a replacement keeps in memory before it
 	// fills a new generation on disk, and of objects before it makes the collection's first
-	// dictionary. 0 is 2 MiB.
+	// dictionary. 0 is 1 MiB.
 	ReplaceBudget int
 
 	// OnCorrupt, unless it is nil, is called for each read of a corrupt record, in the reader's
@@ -89,7 +89,7 @@ func (opts *Options) setDefaults() {
 	opts.ViewLimit = cmp.Or(opts.ViewLimit, DefaultViewLimit)
 	opts.HistoryRetention = cmp.Or(opts.HistoryRetention, store.DefaultHistoryRetention)
 	opts.HistoryBytes = cmp.Or(opts.HistoryBytes, store.DefaultHistoryBytes)
-	opts.ReplaceBudget = cmp.Or(opts.ReplaceBudget, 2<<20)
+	opts.ReplaceBudget = cmp.Or(opts.ReplaceBudget, 1<<20)
 	if opts.Clock == nil {
 		opts.Clock = clock.RealClock{}
 	}
