@@ -409,6 +409,23 @@ func TestJournal_CorruptInHalfDoneFold_IsRefused(t *testing.T) {
 	require.EqualValues(t, 5, v.State().Count)
 }
 
+// completesFold opens a file whose fold is half done, requires so many objects, and closes it: then it is
+// shut down cleanly, and nothing is half done.
+func completesFold(t *testing.T, path string, objects int) {
+	t.Helper()
+	db, err := bolt.Open(path, bolt.Options{})
+	require.NoError(t, err)
+	v, err := db.View("pods")
+	require.NoError(t, err)
+	require.EqualValues(t, objects, v.State().Count)
+	v.Close()
+	require.NoError(t, db.Close())
+	require.Equal(t, bolt.Clean, bolt.LastShutdown(path))
+	report, err := bolt.Check(path, bolt.Keyring{}, nil)
+	require.NoError(t, err)
+	require.Empty(t, report.Notes)
+}
+
 // If the last fold fails when the file is closed, the file is not marked as shut down cleanly.
 func TestFold_FailedAtClose_IsNotCleanShutdown(t *testing.T) {
 	db, path := newDB(t, bolt.Options{FlushInterval: time.Hour})
@@ -426,17 +443,7 @@ func TestFold_FailedAtClose_IsNotCleanShutdown(t *testing.T) {
 	require.Empty(t, report.Problems)
 	require.Contains(t, fmt.Sprint(report.Notes), "half done")
 
-	db, err = bolt.Open(path, bolt.Options{})
-	require.NoError(t, err)
-	v, err := db.View("pods")
-	require.NoError(t, err)
-	require.EqualValues(t, 1, v.State().Count)
-	v.Close()
-	require.NoError(t, db.Close())
-	require.Equal(t, bolt.Clean, bolt.LastShutdown(path))
-	report, err = bolt.Check(path, bolt.Keyring{}, nil)
-	require.NoError(t, err)
-	require.Empty(t, report.Notes)
+	completesFold(t, path, 1)
 }
 
 // If a process is killed while Close folds, the file is not marked as shut down cleanly.
@@ -468,17 +475,7 @@ func TestFold_HalfDone_IsNotCleanShutdown(t *testing.T) {
 			require.Equal(t, bolt.Crashed, bolt.LastShutdown(path))
 			halves++
 		}
-		db, err := bolt.Open(path, bolt.Options{})
-		require.NoError(t, err)
-		v, err := db.View("pods")
-		require.NoError(t, err)
-		require.EqualValues(t, len(puts), v.State().Count)
-		v.Close()
-		require.NoError(t, db.Close())
-		require.Equal(t, bolt.Clean, bolt.LastShutdown(path))
-		report, err = bolt.Check(path, bolt.Keyring{}, nil)
-		require.NoError(t, err)
-		require.Empty(t, report.Notes)
+		completesFold(t, path, len(puts))
 	}
 	require.Positive(t, halves)
 }

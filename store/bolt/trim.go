@@ -58,7 +58,8 @@ func (db locked) trimHistories() {
 	}
 }
 
-// trimmed returns the cells that bring a collection's history to its bounds, none if nothing is due. At most trimEntries are removed at a time.
+// trimmed returns the cells that bring a collection's history to its bounds, none if nothing is due.
+// At most trimEntries are removed at a time.
 func (db locked) trimmed(id string) (cells map[string]writeback.Cell, err error) {
 	v, err := db.newView(id)
 	if err != nil {
