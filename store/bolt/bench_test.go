@@ -214,7 +214,9 @@ func BenchmarkRead(b *testing.B) {
 				v, err := db.View(f.info.ID)
 				require.NoError(b, err)
 				for _, err := range v.Headers("", "") {
-					require.NoError(b, err)
+					if err != nil {
+						b.Fatal(err) // require would be a third of the time
+					}
 				}
 				v.Close()
 			}

@@ -177,16 +177,16 @@ func (x *collectionCheck) record(k, b []byte) {
 	switch {
 	case o.Key() != key:
 		x.problem(key, "the object is %s", o.Key())
-	case string(o.GetUID()) != r.Uid:
-		x.problem(key, "the record's UID is %q, the object's %q", r.Uid, o.GetUID())
-	case o.GetResourceVersion() != r.Rv:
-		x.problem(key, "the record's resourceVersion is %q, the object's %q", r.Rv, o.GetResourceVersion())
+	case string(o.GetUID()) != r.UID:
+		x.problem(key, "the record's UID is %q, the object's %q", r.UID, o.GetUID())
+	case o.GetResourceVersion() != r.RV:
+		x.problem(key, "the record's resourceVersion is %q, the object's %q", r.RV, o.GetResourceVersion())
 	}
-	if cmp, ok := object.CompareRV(r.Rv, x.view.state.RV); ok && cmp > 0 {
+	if cmp, ok := object.CompareRV(r.RV, x.view.state.RV); ok && cmp > 0 {
 		x.ahead++
 	}
-	if x.history.past(r.Rv) {
-		x.history.recent[key] = r.Rv
+	if x.history.past(r.RV) {
+		x.history.recent[key] = r.RV
 	}
 	for _, i := range x.indexes {
 		if !i.known {

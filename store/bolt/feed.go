@@ -139,7 +139,7 @@ func (g *generation) note(w write, stored []byte, old format.Record, oldObject *
 // version returns the version of a record with its object, which may be nil if the history records no
 // attributes.
 func (g *generation) version(rec format.Record, o *object.Object) *history.Version {
-	v := &history.Version{UID: rec.Uid, RV: rec.Rv}
+	v := &history.Version{UID: rec.UID, RV: rec.RV}
 	if g.attributes != nil {
 		v.Attributes = g.attributes.Values(o)
 	}

@@ -259,7 +259,7 @@ func (v *view) namespaces() (found []string, err error) {
 	}
 	move := func() ([]byte, []byte) { return cur.Seek(nil) }
 	for {
-		k, err := v.step(move, func([]byte, []byte) {})
+		k, err := v.step(nil, move, func([]byte, []byte) {})
 		if err != nil || k == nil {
 			slices.Sort(found)
 			return slices.Compact(found), err

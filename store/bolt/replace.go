@@ -105,7 +105,7 @@ func (r *replacement) encodeHeld() error {
 	clear(r.held)
 	r.held, r.heldBytes = r.held[:0], 0
 	for _, w := range writes {
-		r.highest = history.Higher(r.highest, w.rec.Rv)
+		r.highest = history.Higher(r.highest, w.rec.RV)
 	}
 	r.pend(writes)
 	return nil

@@ -282,7 +282,7 @@ func (v *view) headerOf(key string, r format.Record) (store.Header, error) {
 			return store.Header{Key: key}, v.corrupt(key, err)
 		}
 	}
-	return store.Header{Key: key, UID: r.Uid, RV: r.Rv, Bytes: r.Size}, nil
+	return store.Header{Key: key, UID: r.UID, RV: r.RV, Bytes: r.Size}, nil
 }
 
 func (v *view) Objects(prefix, after string) iter.Seq2[*object.Object, error] {
@@ -383,17 +383,19 @@ func scan[T any](v *view, path [][]byte, prefix, after string, row func(k, val [
 				item, itemErr = row(k, val)
 			}
 		}
-		k, err := v.step(func() ([]byte, []byte) { return cur.Seek([]byte(max(prefix, after))) }, use)
+		k, err := v.step(nil, func() ([]byte, []byte) { return cur.Seek([]byte(max(prefix, after))) }, use)
 		next := func() ([]byte, []byte) { return cur.Next(k) }
 		if err == nil && after != "" && string(k) == after {
-			k, err = v.step(next, use)
+			k, err = v.step(nil, next, use)
 		}
+		var last []byte
 		for err == nil && k != nil && bytes.HasPrefix(k, []byte(prefix)) {
 			if !yield(item, itemErr) {
 				return
 			}
-			last := k
-			if k, err = v.step(next, use); err == nil && k != nil && bytes.Compare(k, last) <= 0 {
+			buf := last
+			last = k
+			if k, err = v.step(buf, next, use); err == nil && k != nil && bytes.Compare(k, last) <= 0 {
 				err = v.corrupt("", boltfile.ErrOrder)
 			}
 		}
@@ -425,14 +427,15 @@ func (v *view) cursor(path [][]byte) (cur *writeback.Cursor, err error) {
 	return cur, err
 }
 
-// step moves a cursor, calls use with the entry, and returns a copy of the key, nil at the end.
-// The time limit may end the view between any two steps, so the mapped bytes of key and value
-// are valid only under the view's lock.
-func (v *view) step(move func() (k, val []byte), use func(k, val []byte)) (key []byte, err error) {
+// step moves a cursor, calls use with the entry, and returns a copy of the key, in buf if it fits,
+// nil at the end. The time limit may end the view between any two steps, so the mapped bytes of key
+// and value are valid only under the view's lock.
+func (v *view) step(buf []byte, move func() (k, val []byte), use func(k, val []byte)) (key []byte, err error) {
 	err = v.read(func() error {
 		if k, val := move(); k != nil {
 			use(k, val)
-			key = bytes.Clone(k)
+			buf = append(buf[:0], k...)
+			key = buf
 		}
 		return nil
 	})

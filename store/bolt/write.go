@@ -259,8 +259,8 @@ func (g *generation) write(w write, state *store.State) error {
 	if w.delete {
 		return g.objects.Delete(key)
 	}
-	w.rec.FirstRV = w.rec.Rv
-	if stored != nil && !corrupt && old.Uid == w.rec.Uid && old.FirstRV != "" {
+	w.rec.FirstRV = w.rec.RV
+	if stored != nil && !corrupt && old.UID == w.rec.UID && old.FirstRV != "" {
 		w.rec.FirstRV = old.FirstRV
 	}
 	state.Count++

@@ -21,13 +21,13 @@ import (
 //	uvarint, n   resourceVersion at which the key appeared
 //	rest         payload
 //
-// Parsing copies only the strings: the payload is a slice of the parsed bytes.
+// Decoding copies only the three strings: the payload is a slice of the parsed bytes.
 type Record struct {
 	Codec   byte
 	Dict    uint32
 	Size    int
-	Uid     string
-	Rv      string
+	UID     string
+	RV      string
 	FirstRV string
 	Payload []byte
 }
@@ -54,7 +54,7 @@ var (
 func NewRecord(o *object.Object) (Record, error) {
 	r := Record{
 		Codec: codecRaw, Size: o.Size(), Payload: o.Raw(),
-		Uid: string(o.GetUID()), Rv: o.GetResourceVersion(),
+		UID: string(o.GetUID()), RV: o.GetResourceVersion(),
 	}
 	if r.Size > MaxObjectBytes {
 		return r, fmt.Errorf("object of %d bytes is over the limit of %d", r.Size, MaxObjectBytes)
@@ -67,11 +67,11 @@ func (r *Record) Compressible() bool { return r.Codec == codecRaw && r.Size >= C
 
 // Encode returns the record's bytes for key.
 func (r *Record) Encode(key []byte) []byte {
-	b := make([]byte, recordBody, recordBody+len(r.Payload)+len(r.Uid)+len(r.Rv)+len(r.FirstRV)+24)
+	b := make([]byte, recordBody, recordBody+len(r.Payload)+len(r.UID)+len(r.RV)+len(r.FirstRV)+24)
 	b[0], b[1] = recordFormat, r.Codec
 	b = binary.AppendUvarint(b, uint64(r.Dict))
 	b = binary.AppendUvarint(b, uint64(r.Size))
-	for _, s := range []string{r.Uid, r.Rv, r.FirstRV} {
+	for _, s := range []string{r.UID, r.RV, r.FirstRV} {
 		b = appendPrefixed(b, s)
 	}
 	b = append(b, r.Payload...)
@@ -99,13 +99,23 @@ func ParseRecord(b []byte) (Record, error) {
 	}
 	in := reader{rest: b[recordBody:]}
 	dict, size := in.uvarint(), in.uvarint()
-	r := Record{Codec: b[1], Uid: string(in.prefixed()), Rv: string(in.prefixed()), FirstRV: string(in.prefixed())}
+	fields := in.rest
+	uid := in.prefixed()
+	uidEnd := len(fields) - len(in.rest)
+	rv := in.prefixed()
+	rvEnd := len(fields) - len(in.rest)
+	first := in.prefixed()
+	end := len(fields) - len(in.rest)
 	switch {
 	case in.err != nil:
 		return Record{}, in.err
 	case dict > 1<<32-1 || size > MaxObjectBytes:
 		return Record{}, errRecordSize
 	}
-	r.Dict, r.Size, r.Payload = uint32(dict), int(size), in.rest
-	return r, nil
+	all := string(fields[:end]) // one allocation for the three
+	return Record{
+		Codec: b[1], Dict: uint32(dict), Size: int(size),
+		UID: all[uidEnd-len(uid) : uidEnd], RV: all[rvEnd-len(rv) : rvEnd], FirstRV: all[end-len(first):],
+		Payload: in.rest,
+	}, nil
 }

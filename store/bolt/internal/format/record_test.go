@@ -7,7 +7,7 @@ import (
 )
 
 func TestRecordRoundTrip(t *testing.T) {
-	r := Record{Codec: CodecZstd, Dict: 7, Size: 1234, Uid: "u-1", Rv: "99", FirstRV: "12", Payload: []byte("payload")}
+	r := Record{Codec: CodecZstd, Dict: 7, Size: 1234, UID: "u-1", RV: "99", FirstRV: "12", Payload: []byte("payload")}
 	b := r.Encode([]byte("ns/a"))
 	got, err := DecodeRecord([]byte("ns/a"), b)
 	require.NoError(t, err)
@@ -28,7 +28,7 @@ func TestRecordRoundTrip(t *testing.T) {
 }
 
 func FuzzDecodeRecord(f *testing.F) {
-	r := Record{Codec: codecRaw, Size: 3, Uid: "u", Rv: "1", FirstRV: "1", Payload: []byte("abc")}
+	r := Record{Codec: codecRaw, Size: 3, UID: "u", RV: "1", FirstRV: "1", Payload: []byte("abc")}
 	f.Add([]byte("k"), r.Encode([]byte("k")))
 	f.Fuzz(func(t *testing.T, key, b []byte) {
 		if r, err := DecodeRecord(key, b); err == nil {
