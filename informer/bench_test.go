@@ -23,6 +23,16 @@ type compared struct {
 	empty func() cache.Indexer
 }
 
+// fill replaces the indexer with an empty one, and adds the pods to it.
+func (x *compared) fill(b *testing.B, pods []*corev1.Pod) {
+	x.Indexer = x.empty()
+	for _, p := range pods {
+		if err := x.Add(p); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
 // BenchmarkIndexer compares client-go's indexer with ours in memory, in turn, b.N rounds. It
 // reports the least processor time that each took in a round, without that of the garbage
 // collector, and what part of client-go's ours is; beside changes it is the median by the clock.
@@ -49,16 +59,13 @@ func benchIndexers(b *testing.B, theirs, ours *compared, size int) {
 			states[rv] = append(states[rv], pod("ns", "pod-"+strconv.Itoa(n), "n"+strconv.Itoa(n%100), n+rv+1))
 		}
 	}
+	theirs.fill(b, states[0])
+	ours.fill(b, states[0])
 	each := inTurn(b, theirs, ours)
 	times := max(1, 200_000/size)
 	each("add", size*times, func(x *compared) { // to an indexer that grows from nothing
 		for range times {
-			x.Indexer = x.empty()
-			for _, p := range states[0] {
-				if err := x.Add(p); err != nil {
-					b.Fatal(err)
-				}
-			}
+			x.fill(b, states[0])
 		}
 	})
 	each("update", size*times, func(x *compared) {

@@ -52,7 +52,7 @@ type change struct {
 }
 
 func newContent(info *store.Info) *content {
-	return &content{snapshot: snapshot{info: info, feed: newFeed(history.Head{}, nil)}, byKey: map[string]entry{}, values: list{owner: new(owner)}, stale: true}
+	return &content{snapshot: snapshot{info: info, feed: newFeed(history.Head{}, nil)}, byKey: map[string]entry{}, stale: true}
 }
 
 // object returns the object at key, nil if there is none.

@@ -18,24 +18,24 @@ type owner struct{ _ byte }
 
 // list is an array that is copied on write, so that it is read without the lock of its writers. A
 // copy takes constant time. Afterwards the first change copies the list of chunks, and the first
-// change of a chunk copies that chunk.
+// change of a chunk copies that chunk. The zero list is empty.
 type list struct {
 	chunks []chunk
 	count  int
 	owner  *owner
-	shared bool // a copy uses the same list of chunks
+	shared bool // a copy uses the same list of chunks, and the same owner
 }
 
 // copy returns a copy that can be changed independently of l.
 func (l *list) copy() list {
-	l.shared, l.owner = true, new(owner)
-	return list{chunks: l.chunks, count: l.count, owner: new(owner), shared: true}
+	l.shared = true
+	return *l
 }
 
 // set sets the value at pos, which may be one past the last.
 func (l *list) set(pos int32, v any) {
 	if l.shared {
-		l.chunks, l.shared = slices.Clone(l.chunks), false
+		l.chunks, l.owner, l.shared = slices.Clone(l.chunks), new(owner), false
 	}
 	if int(pos) == l.count {
 		if l.count++; pos%chunkSize == 0 {
