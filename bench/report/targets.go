@@ -150,7 +150,7 @@ func judge(t target) verdict {
 		v.text = "reached"
 	}
 	if below {
-		v.text += fmt.Sprintf(" (ours is too little to be told from an idle server's; counted as %s)", seconds(t.floor))
+		v.text += fmt.Sprintf(" (ours can't be distinguished from an idle server's; counted as %s)", seconds(t.floor))
 	}
 	return v
 }
