@@ -7,11 +7,11 @@ import (
 	"maps"
 	"sync"
 
+	"github.com/snapcache/snapcache/internal/history"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
 	"github.com/snapcache/snapcache/store/bolt/internal/writeback"
-	"github.com/snapcache/snapcache/store/internal/history"
 )
 
 // collection is one open collection. See [store.Collection].

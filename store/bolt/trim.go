@@ -3,10 +3,10 @@ package bolt
 import (
 	"time"
 
+	"github.com/snapcache/snapcache/internal/history"
 	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
 	"github.com/snapcache/snapcache/store/bolt/internal/writeback"
-	"github.com/snapcache/snapcache/store/internal/history"
 )
 
 const (

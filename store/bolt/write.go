@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/snapcache/snapcache/internal/history"
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
 	"github.com/snapcache/snapcache/store/bolt/internal/writeback"
-	"github.com/snapcache/snapcache/store/internal/history"
 )
 
 // write is one change, ready for a transaction.

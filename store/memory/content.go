@@ -4,9 +4,9 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/snapcache/snapcache/internal/history"
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
-	"github.com/snapcache/snapcache/store/internal/history"
 )
 
 // content is the newest state of a collection, or a draft of the next one.

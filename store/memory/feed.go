@@ -7,9 +7,9 @@ import (
 
 	"github.com/tidwall/btree"
 
+	"github.com/snapcache/snapcache/internal/history"
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
-	"github.com/snapcache/snapcache/store/internal/history"
 )
 
 // feed is the history of a collection: its changes by [history.Key], its gaps by [history.GapKey].

@@ -5,8 +5,8 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/snapcache/snapcache/internal/history"
 	"github.com/snapcache/snapcache/store"
-	"github.com/snapcache/snapcache/store/internal/history"
 )
 
 // replacement makes changes in a draft, which Commit installs. The collection takes no other change

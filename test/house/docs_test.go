@@ -3,8 +3,10 @@ package house_test
 import (
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -50,5 +52,30 @@ func TestDocsNameTests(t *testing.T) {
 				require.NotRegexp(t, `\|\s*\|\s*$`, line, "a row of %s is empty", path)
 			}
 		}
+	}
+}
+
+// TestDocsNamePackages checks that the table of packages in docs/architecture.md has each package of
+// the product, and that each file that it names exists.
+func TestDocsNamePackages(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(root, "docs", "architecture.md"))
+	require.NoError(t, err)
+	named := map[string]bool{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z0-9/]+)` \\|.*\\| (`.*`) \\|$").FindAllStringSubmatch(string(page), -1) {
+		named[row[1]] = true
+		for file := range strings.SplitSeq(row[2], ", ") {
+			require.FileExists(t, filepath.Join(root, row[1], strings.Trim(file, "`")))
+		}
+	}
+	cmd := exec.Command("go", "list", "./...")
+	cmd.Dir, cmd.Stderr = root, os.Stderr
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	for pkg := range strings.FieldsSeq(string(out)) {
+		dir := strings.TrimPrefix(pkg, module+"/")
+		if top, _, _ := strings.Cut(dir, "/"); slices.Contains(notProduct, top) || top == "packaging" {
+			continue
+		}
+		require.True(t, named[dir], "docs/architecture.md lacks the package %s", dir)
 	}
 }

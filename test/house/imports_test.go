@@ -18,9 +18,6 @@ const module = "github.com/snapcache/snapcache"
 // bbolt, and what is in a folder "internal" is below the package that the folder belongs to.
 func TestImports(t *testing.T) {
 	const boltfile = module + "/store/bolt/internal/boltfile"
-	// A history's entries have values that package store declares for readers. No cycle comes of it:
-	// store is the contract alone, and only its implementations import the history.
-	const exception = module + "/store/internal/history imports " + module + "/store"
 
 	cmd := exec.Command("go", "list", "-f",
 		`{{.ImportPath}}{{range .Imports}} {{.}}{{end}}{{range .TestImports}} test:{{.}}{{end}}{{range .XTestImports}} test:{{.}}{{end}}`, "./...")
@@ -35,9 +32,7 @@ func TestImports(t *testing.T) {
 			imported := pkg + " imports " + path
 			isBbolt := path == "go.etcd.io/bbolt" || strings.HasPrefix(path, "go.etcd.io/bbolt/")
 			require.False(t, isBbolt && !isTest && pkg != boltfile, "%s, which only %s may", imported, boltfile)
-			if imported != exception {
-				require.False(t, strings.HasPrefix(pkg, path+"/internal/"), "%s, which is above it", imported)
-			}
+			require.False(t, strings.HasPrefix(pkg, path+"/internal/"), "%s, which is above it", imported)
 		}
 	}
 }
