@@ -53,9 +53,9 @@ func seatsFor(r *http.Request) seats.Client {
 	return c
 }
 
-// admit returns a state for a list at a resourceVersion, and the transfer for it. What waits for the
-// server or its events has no seat, and what waits for a seat has no view, so that the pages of the store
-// can be reused.
+// admit returns a state for a list at a resourceVersion, and the transfer for it. A list that waits
+// for the server or its events holds no seat, and one that waits for a seat holds no view, so that
+// the pages of the store can be reused.
 func (s *Server) admit(r *http.Request, h http.Header, q *query, rv string) (store.View, *transfer, error) {
 	v, err := s.view(r.Context(), h, q.served, rv)
 	if err != nil {

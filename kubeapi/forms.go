@@ -93,7 +93,7 @@ func (s *served) appendAlone(dst, raw []byte, f form, columns bool, now time.Tim
 // isStored reports whether objects are sent as they are stored.
 func (f form) isStored() bool { return f.as == "" && f.drop.None() }
 
-// appendBare appends an object without its kind, as a kube-apiserver leaves it out of the items of
+// appendBare appends an object without its kind, which a kube-apiserver leaves out of the items of
 // lists of built-in types.
 func (s *served) appendBare(dst, raw []byte) []byte {
 	if rest, ok := bytes.CutPrefix(raw, s.typed); ok {

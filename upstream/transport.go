@@ -15,9 +15,9 @@ import (
 // acceptEncodings are the encodings of lists that are accepted: a kube-apiserver has gzip, an agent zstd.
 const acceptEncodings = "zstd, gzip"
 
-// meter is the transport of one source. It counts received bytes, decompresses gzip (net/http does
-// so only if it hides the transferred bytes) and zstd, and stores what the headers of an answer have if
-// the context has an answerKey. It is safe for concurrent use.
+// meter is the transport of one source. It counts received bytes and decompresses gzip (net/http does
+// so only if it hides the transferred bytes) and zstd. If the context has an answerKey, it stores
+// there what the headers of the answer contain. It is safe for concurrent use.
 type meter struct {
 	next  http.RoundTripper
 	bytes atomic.Int64
