@@ -8,6 +8,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/tidwall/gjson"
 	"github.com/urfave/cli/v2"
 	"k8s.io/apimachinery/pkg/labels"
@@ -79,7 +80,9 @@ func dump(c *cli.Context) error {
 	}
 	absent := sets.New(names...)
 	err = src.Objects(c.Context, ids(readable), query, func(raw []byte) error {
-		absent.Delete(gjson.GetBytes(raw, "metadata.name").Str)
+		if len(names) > 0 {
+			absent.Delete(gjson.GetBytes(raw, "metadata.name").Str)
+		}
 		return printer.Add(raw)
 	})
 	damage, ok := errors.AsType[*localapi.CorruptRecordsError](err)
@@ -144,9 +147,17 @@ func newPrinter(output string, w io.Writer) (*kubectl.TextList, error) {
 	}
 }
 
+// indented is what json.Indent does, which takes twice the time.
+var indented = []jsontext.Options{
+	jsontext.WithIndentPrefix("        "), jsontext.WithIndent("    "),
+	jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true), jsontext.PreserveRawStrings(true),
+}
+
 func writeItem(b *bytes.Buffer, raw []byte) error {
 	b.WriteString("\n        ")
-	return json.Indent(b, raw, "        ", "    ")
+	text, err := jsontext.AppendFormat(b.AvailableBuffer(), raw, indented...)
+	b.Write(text)
+	return err
 }
 
 func writeLine(b *bytes.Buffer, raw []byte) error {

@@ -48,3 +48,19 @@ func TestPrinterNDJSONLineBreaks(t *testing.T) {
 	require.NoError(t, p.Add(o.JSON()))
 	require.Equal(t, `{"metadata":{"name":"a"}}`+"\n", out.String())
 }
+
+// An object is printed as it is, with white space alone changed.
+func TestPrinterJSONIndent(t *testing.T) {
+	for _, raw := range []string{
+		`{}`, `{"a":[],"b":{}}`, `{"metadata":{"name":"a"},"list":[1,[2,{"c":null}]]}`,
+		`{"a":1e400,"b":-0,"c":12345678901234567890.10}`,
+		`{"a":"<&>\u003c\u2028\ud83d\ude00 \u00e9é"}`, "{\"a\":\"\xff\",\"b\":\"\\ud800\"}",
+		`{"a":1,"a":2}`, "{ \"a\" :\t[ 1 ,\r\n 2 ] }",
+	} {
+		var want, got bytes.Buffer
+		want.WriteString("\n        ")
+		require.NoError(t, json.Indent(&want, []byte(raw), "        ", "    "))
+		require.NoError(t, writeItem(&got, []byte(raw)))
+		require.Equal(t, want.String(), got.String())
+	}
+}
