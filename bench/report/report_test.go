@@ -118,7 +118,7 @@ func TestTargetsNegativeFigure(t *testing.T) {
 		}
 		v := judge(target)
 		require.InDelta(t, 100/noise, v.got, 1)
-		require.Contains(t, v.text, "an idle server")
+		require.Contains(t, v.text, "ours can't be distinguished from an idle server's")
 		return
 	}
 	t.Fatal("no target has a floor")

@@ -147,7 +147,7 @@ func newPrinter(output string, w io.Writer) (*kubectl.TextList, error) {
 	}
 }
 
-// indented is what json.Indent does, which takes twice the time.
+// indented makes jsontext.AppendFormat do what json.Indent does, in half the time.
 var indented = []jsontext.Options{
 	jsontext.WithIndentPrefix("        "), jsontext.WithIndent("    "),
 	jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true), jsontext.PreserveRawStrings(true),

@@ -14,18 +14,23 @@ import (
 
 const module = "github.com/snapcache/snapcache"
 
+// listPackages returns a line for each package of the module, in a format of go list.
+func listPackages(t *testing.T, format string) string {
+	cmd := exec.Command("go", "list", "-f", format, "./...")
+	cmd.Dir, cmd.Stderr = root, os.Stderr
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	return string(out)
+}
+
 // TestImports checks the rules that hold for all packages of the module: one package deals with
 // bbolt, and what is in a folder "internal" is below the package that the folder belongs to.
 func TestImports(t *testing.T) {
 	const boltfile = module + "/store/bolt/internal/boltfile"
-
-	cmd := exec.Command("go", "list", "-f",
-		`{{.ImportPath}}{{range .Imports}} {{.}}{{end}}{{range .TestImports}} test:{{.}}{{end}}{{range .XTestImports}} test:{{.}}{{end}}`, "./...")
-	cmd.Dir, cmd.Stderr = root, os.Stderr
-	out, err := cmd.Output()
-	require.NoError(t, err)
-	require.Contains(t, string(out), boltfile+" ")
-	for line := range strings.Lines(string(out)) {
+	packages := listPackages(t,
+		`{{.ImportPath}}{{range .Imports}} {{.}}{{end}}{{range .TestImports}} test:{{.}}{{end}}{{range .XTestImports}} test:{{.}}{{end}}`)
+	require.Contains(t, packages, boltfile+" ")
+	for line := range strings.Lines(packages) {
 		pkg, imports, _ := strings.Cut(line, " ")
 		for _, path := range strings.Fields(imports) {
 			path, isTest := strings.CutPrefix(path, "test:")

@@ -100,12 +100,13 @@ func ParseRecord(b []byte) (Record, error) {
 	in := reader{rest: b[recordBody:]}
 	dict, size := in.uvarint(), in.uvarint()
 	fields := in.rest
-	uid := in.prefixed()
-	uidEnd := len(fields) - len(in.rest)
-	rv := in.prefixed()
-	rvEnd := len(fields) - len(in.rest)
-	first := in.prefixed()
-	end := len(fields) - len(in.rest)
+	next := func() (value []byte, end int) {
+		value = in.prefixed()
+		return value, len(fields) - len(in.rest)
+	}
+	uid, uidEnd := next()
+	rv, rvEnd := next()
+	first, end := next()
 	switch {
 	case in.err != nil:
 		return Record{}, in.err
