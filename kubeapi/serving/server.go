@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"syscall"
 	"time"
 
@@ -99,20 +100,36 @@ func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 func NewBodyServer(h http.Handler, log *slog.Logger) *http.Server {
 	requests, cancel := context.WithCancel(context.Background())
 	s := &http.Server{
-		Handler:           limited(requests, h),
+		Handler:           onlyPaths(untilEnd(requests, h)),
 		ReadHeaderTimeout: readHeaderTimeout,
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams, WriteByteTimeout: writeTimeout},
 		BaseContext:       func(net.Listener) context.Context { return requests },
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+
+		DisableGeneralOptionsHandler: true, // "OPTIONS *" has no path either
+		ErrorLog:                     slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
 	s.RegisterOnShutdown(cancel)
 	return s
 }
 
-// limited returns a handler that serves requests by h until ctx ends, with a deadline for their body.
+// onlyPaths returns a handler that serves requests by h if their target has a path: one of HTTP/1.1 or the
+// :path of HTTP/2 may also be "*", the host and port of a CONNECT, or a URL without a slash after its scheme,
+// such as x:https://host/api. What comes after would read these in several ways. A URL of a host counts as
+// its path, as HTTP demands of a server: nothing looks at the rest of it.
+func onlyPaths(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasPrefix(r.URL.Path, "/") {
+			http.Error(w, "the target of the request is not a path", http.StatusBadRequest)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// untilEnd returns a handler that serves requests by h until ctx ends, with a deadline for their body.
 //
 // A client of HTTP/2 may send requests after its watches have ended and before it reads that the connection
 // is closing. A watch would end at once without an event, after which an informer lists again; a request
@@ -120,7 +137,7 @@ func NewBodyServer(h http.Handler, log *slog.Logger) *http.Server {
 //
 // Without the deadline a client could keep a request for ever with a body that does not end, which net/http
 // waits for after the answer.
-func limited(ctx context.Context, h http.Handler) http.Handler {
+func untilEnd(ctx context.Context, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if ctx.Err() != nil {
 			w.Header().Set("Retry-After", "1")
