@@ -335,7 +335,7 @@ func (a *Agent) serve(ctx context.Context, cluster *upstream.Cluster) (err error
 		return err
 	}
 	defer func() { _ = listener.Close() }() // if it was served, it is closed
-	servers := []func(context.Context) error{serveHTTP(listener, a.handler())}
+	servers := []func(context.Context) error{a.serveLocal(listener)}
 	if !a.config().Metrics.Disabled {
 		metrics, err := net.Listen("tcp", a.config().Metrics.Address)
 		if err != nil {
@@ -343,7 +343,7 @@ func (a *Agent) serve(ctx context.Context, cluster *upstream.Cluster) (err error
 		}
 		defer func() { _ = metrics.Close() }()
 		a.log.Info("serving metrics", "address", metrics.Addr().String())
-		servers = append(servers, serveHTTP(metrics, a.metricsHandler()))
+		servers = append(servers, a.serveMetrics(metrics))
 	}
 	listeners, err := a.kube.Listen()
 	if err != nil {

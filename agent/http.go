@@ -63,7 +63,9 @@ func (a *Agent) metricsHandler() http.Handler {
 	page := statuspage.LocalHost(a.statusPage(true))
 	mux.Handle("GET /{$}", page)
 	mux.Handle("GET /events", page)
-	return mux
+	node, _ := os.Hostname() // if it fails, it is no name of the metrics
+	configured, _, _ := net.SplitHostPort(a.config().Metrics.Address)
+	return serving.DiscardBody(statuspage.KnownHost(mux, node, configured))
 }
 
 // statusPage returns the status page; the bare one is for every user of this machine.
@@ -88,9 +90,34 @@ func (a *Agent) listen() (net.Listener, error) {
 	return given, nil
 }
 
-// serveHTTP returns a function that serves l by h until ctx ends.
-func serveHTTP(l net.Listener, h http.Handler) func(context.Context) error {
-	return serveOn(l, &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute})
+// Limits of the listeners besides the Kubernetes API's.
+const (
+	// maxLocal limits the connections of the socket, each of which has at most one request.
+	maxLocal = 256
+
+	// maxLocalBody limits the bodies of requests there, in bytes: they are forms.
+	maxLocalBody = 64 << 10
+
+	// maxScrapes limits the connections of metrics.address, which needs no credentials: one that does not
+	// read its answer is closed for a new one.
+	maxScrapes = 64
+
+	// scrapeTimeout limits the time of an answer there. The events of the status page renew it.
+	scrapeTimeout = 10 * time.Second
+)
+
+// serveLocal returns a function that serves the socket until ctx ends.
+func (a *Agent) serveLocal(l net.Listener) func(context.Context) error {
+	server := serving.NewPlainServer(http.MaxBytesHandler(a.handler(), maxLocalBody), a.log)
+	server.WriteTimeout = localapi.WriteLimit
+	return serveOn(serving.Limit(l, serving.Connections{Max: maxLocal}), server)
+}
+
+// serveMetrics returns a function that serves the listener of metrics.address until ctx ends.
+func (a *Agent) serveMetrics(l net.Listener) func(context.Context) error {
+	server := serving.NewPlainServer(a.metricsHandler(), a.log)
+	server.WriteTimeout = scrapeTimeout
+	return serveOn(serving.Limit(l, serving.Connections{Max: maxScrapes, Cuts: true}), server)
 }
 
 // serveOn returns a function that serves l by srv until ctx ends. Requests in progress then have two

@@ -12,6 +12,10 @@ import (
 // streamBufferBytes is how much of a stream is collected before it is sent.
 const streamBufferBytes = 32 << 10
 
+// WriteLimit is how long a client may take to accept what is written at once: a person may have stopped at
+// a page of an answer. Whatever it accepts of a stream begins another one.
+const WriteLimit = 10 * time.Minute
+
 // progressEvery is the shortest time between two progress lines.
 const progressEvery = 200 * time.Millisecond
 
@@ -23,7 +27,7 @@ const progressEvery = 200 * time.Millisecond
 // everything else was delivered. After any other reason the connection is also aborted, so that no
 // client takes a partial answer for a complete one.
 //
-// A slow client does not block the store, so the server needs no write timeout.
+// A slow client does not block the store. One that accepts nothing for WriteLimit is cut.
 func Handler(src Source) http.Handler {
 	h := handler{src}
 	const collection = "GET " + apiPath + "/collections/{id}/"
@@ -50,7 +54,7 @@ func (h handler) status(w http.ResponseWriter, r *http.Request) {
 // streamed returns a handler that answers with the stream that fill fills.
 func streamed(fill func(*http.Request, *stream) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s := &stream{w: w, buf: bufio.NewWriterSize(w, streamBufferBytes)}
+		s := &stream{w: w, buf: bufio.NewWriterSize(patient{w}, streamBufferBytes)}
 		s.end(fill(r, s))
 	})
 }
@@ -96,6 +100,19 @@ func (h handler) changes(r *http.Request, s *stream) error {
 		}
 		return err
 	})
+}
+
+// patient writes an answer with WriteLimit. Not every writer has deadlines: those of tests have none.
+type patient struct{ w http.ResponseWriter }
+
+// Write implements io.Writer.
+func (p patient) Write(b []byte) (int, error) {
+	p.renew()
+	return p.w.Write(b)
+}
+
+func (p patient) renew() {
+	_ = http.NewResponseController(p.w).SetWriteDeadline(time.Now().Add(WriteLimit))
 }
 
 // stream is an answer of many lines. Before the first one it can still become an error answer.
@@ -162,6 +179,7 @@ func (s *stream) progress(v any) {
 
 // end completes the answer, or ends it with err.
 func (s *stream) end(err error) {
+	patient{s.w}.renew() // for what net/http writes
 	if s.lost != nil {
 		abort()
 	}
@@ -203,5 +221,5 @@ func send(w http.ResponseWriter, code int, v any) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_, _ = w.Write(append(body, '\n')) // a disconnected client needs no answer
+	_, _ = patient{w}.Write(append(body, '\n')) // a disconnected client needs no answer
 }

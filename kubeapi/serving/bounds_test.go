@@ -486,15 +486,17 @@ func TestManyConnections(t *testing.T) {
 		require.NoError(t, err)
 		all = append(all, c)
 	}
-	require.Eventually(t, func() bool { return descriptors(t) == before+len(all)+maxConnections }, time.Minute, time.Millisecond, "the others wait")
+	require.Eventually(t, func() bool { return descriptors(t) == before+len(all)+maxConnections }, time.Minute, time.Millisecond, "the oldest are closed")
 	require.Less(t, (memory()-used)/maxConnections, int64(32<<10), "of each that is served, with those of the test")
-	for _, c := range all {
-		require.NoError(t, c.Close())
-	}
+	began := time.Now()
 	answer, err := client(t, config).Get(config.Host + "/api/v1/pods")
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, answer.StatusCode)
 	require.NoError(t, answer.Body.Close())
+	require.Less(t, time.Since(began), 5*time.Second, "a client beside them is served at once, not after readHeaderTimeout")
+	for _, c := range all {
+		require.NoError(t, c.Close())
+	}
 	require.Eventually(t, func() bool { return descriptors(t) <= before+2 }, time.Minute, time.Millisecond)
 }
 

@@ -1,8 +1,11 @@
 package serving
 
 import (
+	"crypto/tls"
 	"fmt"
 	"net"
+	"net/http"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -36,57 +39,139 @@ func (q *queue) Accept() (net.Conn, error) {
 func (q *queue) Close() error   { return nil }
 func (q *queue) Addr() net.Addr { return &net.TCPAddr{} }
 
+const maxRemote = maxConnections / 5 * 4
+
+// offer offers connections to a listener, and returns those that it accepts.
+func offer(t *testing.T, l *limitedListener, peer string, n int) (all []*limitedConn) {
+	t.Helper()
+	var offered []*conn
+	for range n {
+		offered = append(offered, &conn{peer: peer, own: "192.0.2.1"})
+	}
+	*l.Listener.(*queue) = append(queue{}, offered...) //nolint:forcetypeassert // these tests have no other
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return all
+		}
+		all = append(all, c.(*limitedConn)) //nolint:forcetypeassert // it accepts no others
+	}
+}
+
 // TestConnectionsPerAddress: an address has at most half of the connections from elsewhere, and the rest is
 // for this machine.
 func TestConnectionsPerAddress(t *testing.T) {
-	const own = "192.0.2.1"
-	var q queue
 	var refused []string
-	l := newFairListener(&q, func(peer string, err error) {
+	l := newLimitedListener(&queue{}, Connections{Max: maxConnections, Refused: func(peer string, err error) {
 		require.ErrorIs(t, err, ErrTooManyConnections)
 		refused = append(refused, peer)
-	})
-	// accepted offers connections, and returns those that are accepted.
-	accepted := func(peer string, n int) (all []net.Conn) {
-		var offered []*conn
-		for range n {
-			offered = append(offered, &conn{peer: peer, own: own})
-		}
-		q = append(queue{}, offered...)
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				break
-			}
-			all = append(all, c)
-		}
-		closed := 0
-		for _, c := range offered {
-			if c.closed {
-				closed++
-			}
-		}
-		require.Equal(t, n-len(all), closed)
-		return all
-	}
-	first := accepted("192.0.2.2", maxRemote/2+10)
+	}})
+	first := offer(t, l, "192.0.2.2", maxRemote/2+10)
 	require.Len(t, first, maxRemote/2, "an address takes half of the connections at most")
 	require.Len(t, refused, 10)
 	require.Equal(t, "192.0.2.2:40000", refused[0])
-	require.Len(t, accepted("::ffff:192.0.2.2", 5), 0, "the same address")
-	require.Len(t, accepted("192.0.2.3", 10), 10)
-	require.Len(t, accepted(own, maxConnections), maxConnections, "from this machine")
-	require.Len(t, accepted("127.0.0.1", maxConnections), maxConnections)
+	require.Empty(t, offer(t, l, "::ffff:192.0.2.2", 5), "the same address")
+	require.Len(t, offer(t, l, "192.0.2.3", 10), 10)
 	for i := range 2000 {
-		accepted(fmt.Sprintf("198.51.100.%d", i%250), 1)
+		offer(t, l, fmt.Sprintf("198.51.100.%d", i%250), 1)
 	}
 	require.Equal(t, maxRemote, l.remote.Used())
-	require.Empty(t, accepted("192.0.2.3", 1))
-	require.Len(t, accepted("127.0.0.1", 10), 10)
+	require.Empty(t, offer(t, l, "192.0.2.3", 1))
+	require.Len(t, offer(t, l, "192.0.2.1", 60), 60, "from this machine")
+	require.Len(t, offer(t, l, "127.0.0.1", 60), 60)
 	for _, c := range first {
 		require.NoError(t, c.Close())
 		require.NoError(t, c.Close(), "a second Close")
 	}
 	require.Equal(t, maxRemote/2, l.remote.Used())
-	require.Len(t, accepted("192.0.2.2", 1), 1)
+	require.Len(t, offer(t, l, "192.0.2.2", 1), 1)
+}
+
+// TestConnectionsMakeRoom: a new connection takes the place of the one that has been idle for longest; of
+// one with a request only if the listener cuts those.
+func TestConnectionsMakeRoom(t *testing.T) {
+	closed := func(all []*limitedConn) (at []int) {
+		for i, c := range all {
+			if c.Conn.(*conn).closed { //nolint:forcetypeassert // see offer
+				at = append(at, i)
+			}
+		}
+		return at
+	}
+	l := newLimitedListener(&queue{}, Connections{Max: 5})
+	all := offer(t, l, "127.0.0.1", 5)
+	all[0].touch()
+	noteState(all[1], http.StateActive)
+	noteState(tls.Server(all[2], &tls.Config{}), http.StateActive)
+	require.Len(t, offer(t, l, "127.0.0.1", 1), 1)
+	require.Equal(t, []int{3}, closed(all))
+	require.Len(t, offer(t, l, "127.0.0.1", 2), 2)
+	require.Equal(t, []int{0, 3, 4}, closed(all))
+	require.Len(t, l.open, 5)
+	require.NoError(t, all[0].Close(), "its server closes it too")
+	require.Len(t, l.open, 5)
+
+	for c := range l.open {
+		noteState(c, http.StateActive)
+	}
+	done := make(chan []*limitedConn)
+	go func() { done <- offer(t, l, "127.0.0.1", 2) }()
+	noteState(all[1], http.StateIdle)
+	require.NoError(t, all[2].Close())
+	require.Len(t, <-done, 2, "one waits until a request has ended, the other until a connection is closed")
+	require.Equal(t, []int{0, 1, 2, 3, 4}, closed(all))
+
+	for c := range l.open {
+		noteState(c, http.StateActive)
+	}
+	go func() { done <- offer(t, l, "127.0.0.1", 1) }()
+	require.NoError(t, l.Close())
+	require.Empty(t, <-done, "one that waits does not outlive the listener")
+
+	l = newLimitedListener(&queue{}, Connections{Max: 3, Cuts: true})
+	all = offer(t, l, "127.0.0.1", 3)
+	for _, c := range all {
+		noteState(c, http.StateActive)
+	}
+	all[0].touch()
+	require.Len(t, offer(t, l, "127.0.0.1", 1), 1)
+	require.Equal(t, []int{1}, closed(all), "the one on which nothing has happened for longest")
+}
+
+// TestClientCertificatesLimit: a client can't make a connection hold many certificates.
+func TestClientCertificatesLimit(t *testing.T) {
+	require.NoError(t, limitCertificates(nil, nil))
+	require.NoError(t, limitCertificates([][]byte{make([]byte, 2000), make([]byte, 2000)}, nil))
+	require.Error(t, limitCertificates([][]byte{make([]byte, maxCertificatesBytes+1)}, nil))
+	require.Error(t, limitCertificates(make([][]byte, maxCertificates+1), nil))
+	c, _ := ensureAt(t, t.TempDir(), now)
+	l, err := c.Listen("127.0.0.1:0", "", "", nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, l.Close()) }()
+	own, err := c.certificate("127.0.0.1")
+	require.NoError(t, err)
+	for _, n := range []int{1, 2 * maxCertificates} {
+		chain := tls.Certificate{Certificate: slices.Repeat(own.Certificate[:1], n), PrivateKey: own.PrivateKey}
+		served := make(chan error, 1)
+		go func() {
+			s, err := l.Accept()
+			if err == nil {
+				err = s.(*tls.Conn).Handshake() //nolint:forcetypeassert // the listener is one of TLS
+				_ = s.Close()                   // its client may have closed it
+			}
+			served <- err
+		}()
+		client, err := tls.Dial("tcp", l.Addr().String(), &tls.Config{
+			InsecureSkipVerify:   true, //nolint:gosec // the server is ours
+			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &chain, nil },
+		})
+		if err == nil {
+			_ = client.Close() // the server may have closed it
+		}
+		if err := <-served; n == 1 {
+			require.NoError(t, err)
+		} else {
+			require.ErrorContains(t, err, "certificates")
+		}
+	}
 }

@@ -3,6 +3,7 @@ package serving
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -13,8 +14,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/net/netutil"
-
 	"github.com/snapcache/snapcache/internal/quota"
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/store"
@@ -22,13 +21,22 @@ import (
 
 // Limits against clients that send too much, or too slowly.
 const (
-	maxConnections    = 640      // of each listener, on a node; further ones wait
+	maxConnections    = 640      // of each listener, on a node
 	maxHeaderBytes    = 64 << 10 // of the request line and the header; more is answered with 431
 	maxBodyBytes      = 1 << 20
 	readHeaderTimeout = 10 * time.Second // and that of the TLS handshake
 	readBodyTimeout   = 10 * time.Second
 	writeTimeout      = time.Minute     // of an answer; lists and watches renew it
 	idleTimeout       = 2 * time.Minute // of a connection without a request
+)
+
+// What a client can make a connection hold before it is known who sends it, in bytes. By default net/http
+// holds 1 MiB of an HTTP/2 frame, and 1 MiB of bodies that no handler reads yet.
+const (
+	maxFrameBytes        = 16 << 10
+	maxUnreadBytes       = 64 << 10 // of the bodies of a connection
+	maxCertificates      = 8        // of a client's chain
+	maxCertificatesBytes = 16 << 10
 )
 
 // maxStreams limits the streams of an HTTP/2 connection, after which a client opens another one. A
@@ -48,6 +56,8 @@ func (c *Credentials) Listen(address, certFile, keyFile string, refused func(pee
 		MinVersion: tls.VersionTLS12,
 		NextProtos: []string{"h2", "http/1.1"},
 		ClientAuth: tls.RequestClientCert, // as in a kube-apiserver: it is verified with the request
+
+		VerifyPeerCertificate: limitCertificates,
 	}
 	if err := c.setCertificate(config, host, certFile, keyFile); err != nil {
 		return nil, fmt.Errorf("certificate: %w", err)
@@ -62,7 +72,20 @@ func (c *Credentials) Listen(address, certFile, keyFile string, refused func(pee
 		return nil, &store.Error{Err: err, Hint: "give another address"}
 	}
 	// The limit is below TLS: net/http recognises HTTP/2 only on a *tls.Conn.
-	return tls.NewListener(netutil.LimitListener(newFairListener(listener, refused), maxConnections*quota.Scale()), config), nil
+	return tls.NewListener(Limit(listener, Connections{Max: maxConnections * quota.Scale(), Refused: refused}), config), nil
+}
+
+// limitCertificates refuses a handshake with more certificates than a client needs: they are held, parsed, as
+// long as the connection is.
+func limitCertificates(raw [][]byte, _ [][]*x509.Certificate) error {
+	size := 0
+	for _, c := range raw {
+		size += len(c)
+	}
+	if len(raw) > maxCertificates || size > maxCertificatesBytes {
+		return fmt.Errorf("the client sent %d certificates of %d bytes: more than %d, or %d bytes", len(raw), size, maxCertificates, maxCertificatesBytes)
+	}
+	return nil
 }
 
 func (c *Credentials) setCertificate(config *tls.Config, host, certFile, keyFile string) error {
@@ -85,7 +108,7 @@ func ListenUnix(path string) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	return netutil.LimitListener(listener, maxConnections*quota.Scale()), nil
+	return Limit(listener, Connections{Max: maxConnections * quota.Scale()}), nil
 }
 
 // NewServer returns a server of h, which gets requests without their bodies, see [DiscardBody]. Its
@@ -99,44 +122,57 @@ func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 // read of a body within readBodyTimeout is cut, unless h sets another deadline.
 func NewBodyServer(h http.Handler, log *slog.Logger) *http.Server {
 	requests, cancel := context.WithCancel(context.Background())
-	s := &http.Server{
-		Handler:           onlyPaths(untilEnd(requests, h)),
-		ReadHeaderTimeout: readHeaderTimeout,
-		WriteTimeout:      writeTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeaderBytes,
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams, WriteByteTimeout: writeTimeout},
-		BaseContext:       func(net.Listener) context.Context { return requests },
-
-		DisableGeneralOptionsHandler: true, // "OPTIONS *" has no path either
-		ErrorLog:                     slog.NewLogLogger(log.Handler(), slog.LevelWarn),
-	}
+	s := NewPlainServer(untilEnd(requests, h), log)
+	s.WriteTimeout = writeTimeout
+	s.BaseContext = func(net.Listener) context.Context { return requests }
 	s.RegisterOnShutdown(cancel)
 	return s
 }
 
-// onlyPaths returns a handler that serves requests by h if their target has a path: one of HTTP/1.1 or the
-// :path of HTTP/2 may also be "*", the host and port of a CONNECT, or a URL without a slash after its scheme,
-// such as x:https://host/api. What comes after would read these in several ways. A URL of a host counts as
-// its path, as HTTP demands of a server: nothing looks at the rest of it.
-func onlyPaths(h http.Handler) http.Handler {
+// NewPlainServer returns a server of a handler that is not the Kubernetes API, without a limit of the time
+// for an answer. Its Shutdown waits for requests in progress.
+func NewPlainServer(h http.Handler, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler:           limited(h),
+		ReadHeaderTimeout: readHeaderTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: maxStreams, MaxReadFrameSize: maxFrameBytes, WriteByteTimeout: writeTimeout,
+			MaxReceiveBufferPerConnection: maxUnreadBytes, MaxReceiveBufferPerStream: maxUnreadBytes,
+		},
+		ConnState: noteState,
+		ErrorLog:  slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+
+		DisableGeneralOptionsHandler: true, // "OPTIONS *" has no path either
+	}
+}
+
+// limited returns a handler that serves requests by h if their target has a path, with a deadline for their
+// body.
+//
+// A target of HTTP/1.1, or the :path of HTTP/2, may also be "*", the host and port of a CONNECT, or a URL
+// without a slash after its scheme, such as x:https://host/api. What comes after would read these in several
+// ways. A URL of a host counts as its path, as HTTP demands of a server: nothing looks at the rest of it.
+//
+// Without the deadline a client could keep a request for ever with a body that does not end, which net/http
+// waits for after the answer.
+func limited(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !strings.HasPrefix(r.URL.Path, "/") {
 			http.Error(w, "the target of the request is not a path", http.StatusBadRequest)
 			return
 		}
+		limitBodyTime(w, r)
 		h.ServeHTTP(w, r)
 	})
 }
 
-// untilEnd returns a handler that serves requests by h until ctx ends, with a deadline for their body.
+// untilEnd returns a handler that serves requests by h until ctx ends.
 //
 // A client of HTTP/2 may send requests after its watches have ended and before it reads that the connection
 // is closing. A watch would end at once without an event, after which an informer lists again; a request
 // that is refused with 429 it repeats.
-//
-// Without the deadline a client could keep a request for ever with a body that does not end, which net/http
-// waits for after the answer.
 func untilEnd(ctx context.Context, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if ctx.Err() != nil {
@@ -144,7 +180,6 @@ func untilEnd(ctx context.Context, h http.Handler) http.Handler {
 			http.Error(w, "the server is stopping", http.StatusTooManyRequests)
 			return
 		}
-		limitBodyTime(w, r)
 		h.ServeHTTP(w, r)
 	})
 }

@@ -14,6 +14,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 
 	"github.com/snapcache/snapcache/access"
+	"github.com/snapcache/snapcache/internal/quota"
 )
 
 // asUser returns a request of a user; one that this machine lets in has no name.
@@ -118,7 +119,7 @@ func TestFleetOfOneUser(t *testing.T) {
 		require.Zero(t, u.active.Used())
 	})
 	var q queue
-	l := newFairListener(&q, nil)
+	l := newLimitedListener(&q, Connections{Max: maxConnections * quota.Scale()})
 	for range 1000 {
 		q = append(q, &conn{peer: "192.0.2.2", own: "192.0.2.1"})
 	}

@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -235,21 +236,28 @@ func send(w http.ResponseWriter, b []byte) error {
 // Loopback addresses and names without a dot, which tunnels and the agent's own client use, are
 // accepted.
 func LocalHost(next http.Handler) http.Handler {
+	return onlyHosts(next, netip.Addr.IsLoopback)
+}
+
+// KnownHost refuses requests as LocalHost does, but accepts every address, and some names. It is for
+// what programs read, which no browser should for another site.
+func KnownHost(next http.Handler, names ...string) http.Handler {
+	return onlyHosts(next, netip.Addr.IsValid, names...)
+}
+
+func onlyHosts(next http.Handler, accepts func(netip.Addr) bool, names ...string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !local(r.Host) {
+		host := r.Host
+		if name, _, err := net.SplitHostPort(host); err == nil {
+			host = name
+		}
+		ip, err := netip.ParseAddr(strings.Trim(host, "[]"))
+		known := err == nil && accepts(ip) || err != nil && !strings.Contains(host, ".") ||
+			slices.ContainsFunc(names, func(name string) bool { return strings.EqualFold(name, host) })
+		if !known {
 			http.Error(w, "ask for localhost", http.StatusForbidden)
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
-}
-
-func local(host string) bool {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	if ip, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil {
-		return ip.IsLoopback()
-	}
-	return !strings.Contains(host, ".")
 }

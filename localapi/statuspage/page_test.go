@@ -200,3 +200,22 @@ func TestLocalHost(t *testing.T) {
 		require.Equal(t, tc.want, w.Code, tc.host)
 	}
 }
+
+// TestKnownHost: what programs read may be asked for by every address, and by the node's name.
+func TestKnownHost(t *testing.T) {
+	for _, tc := range []struct {
+		host string
+		want int
+	}{
+		{"localhost:9743", 200}, {"127.0.0.1:9743", 200}, {"10.0.0.1:9743", 200}, {"[2001:db8::1]:1", 200}, {"edge-7", 200}, {"", 200},
+		{"edge-7.shops.example:9743", 200}, {"EDGE-7.shops.example", 200},
+		{"evil.example", 403}, {"evil.example:9743", 403}, {"127.0.0.1.evil.example", 403}, {"edge-7.shops.example.evil.example", 403},
+		{"localhost.evil.example", 403}, {"10.0.0.1.", 403},
+	} {
+		r := httptest.NewRequest(http.MethodGet, "/metrics", nil)
+		r.Host = tc.host
+		w := httptest.NewRecorder()
+		KnownHost(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), "edge-7.shops.example", "").ServeHTTP(w, r)
+		require.Equal(t, tc.want, w.Code, tc.host)
+	}
+}
