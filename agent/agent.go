@@ -26,6 +26,8 @@ import (
 	"github.com/snapcache/snapcache/agent/internal/status"
 	"github.com/snapcache/snapcache/agent/internal/verify"
 	"github.com/snapcache/snapcache/config"
+	"github.com/snapcache/snapcache/internal/network"
+	"github.com/snapcache/snapcache/internal/sleep"
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/restore"
 	"github.com/snapcache/snapcache/snapshot"
@@ -81,6 +83,7 @@ type Agent struct {
 	verifier  *verify.Verifier
 	settings  *settings
 	watchdog  watchdog
+	retries   sleep.Bell // ends waits for the server early
 
 	mu          sync.Mutex               // guards collections
 	collections []*collection.Collection // a new slice when a reload changes it
@@ -377,7 +380,7 @@ func (a *Agent) follow(ctx context.Context, cluster *upstream.Cluster) error {
 	purger := purge.Purger{DB: a.db, Clock: a.clock, Log: a.log, All: a.all, After: reloadable(a.settings, func(c *config.AgentConfiguration) time.Duration {
 		return c.Secrets.PurgeAfter.Duration
 	})}
-	group, running := errgroup.WithContext(ctx)
+	group, running := errgroup.WithContext(sleep.WithBell(ctx, &a.retries))
 	supervisors := &collection.Supervisors{Cluster: cluster, Group: group, Running: running}
 	for _, c := range a.all() {
 		supervisors.Start(c)
@@ -385,6 +388,7 @@ func (a *Agent) follow(ctx context.Context, cluster *upstream.Cluster) error {
 	group.Go(func() error { cluster.Run(running, func() { a.kube.Reconnect(cluster) }); return nil })
 	group.Go(func() error { a.reloadsOn(running, cluster, supervisors); return nil })
 	group.Go(func() error { repair.Repairer{Damages: a.damages, Clock: a.clock, All: a.all}.Run(running); return nil })
+	group.Go(func() error { a.watchNetwork(running); return nil })
 	group.Go(func() error { a.verifier.Run(running); return nil })
 	group.Go(func() error { purger.Run(running); return nil })
 	group.Go(func() error { a.kube.Follow(running, cluster); return nil })
@@ -392,6 +396,17 @@ func (a *Agent) follow(ctx context.Context, cluster *upstream.Cluster) error {
 	<-running.Done()
 	a.tell(systemd.Stopping("storing the last changes"))
 	return group.Wait()
+}
+
+// watchNetwork ends waits for the server when the network changes, until ctx ends.
+func (a *Agent) watchNetwork(ctx context.Context) {
+	err := network.Changes(ctx, a.clock, func() {
+		a.log.Debug("the network changed: retrying at once")
+		a.retries.Ring()
+	})
+	if err != nil {
+		a.log.Info("changes of the network can't be noticed, so they end no wait for the server", "error", err)
+	}
 }
 
 // snapshotDir returns the directory of the snapshots.

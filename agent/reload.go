@@ -66,8 +66,9 @@ func (a *Agent) reloadsOn(ctx context.Context, cluster *upstream.Cluster, superv
 }
 
 // reloadOnce reads the configuration again and applies it. It returns and logs the result, and
-// notifies systemd.
+// notifies systemd. Requests that wait for a retry are sent now: that may be the reason for the reload.
 func (a *Agent) reloadOnce(ctx context.Context, cluster *upstream.Cluster, supervisors *collection.Supervisors) ([]string, error) {
+	a.retries.Ring()
 	ready := a.watchdog.ready.Load()
 	if ready {
 		a.tell(systemd.Reloading("reading the configuration again"))

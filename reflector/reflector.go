@@ -315,7 +315,8 @@ func (r *Reflector) expected(o *object.Object) bool {
 func typeName(apiVersion, kind string) string { return strings.TrimSpace(apiVersion + " " + kind) }
 
 // pause waits before the next try, as long as the backoff or, if that is longer, the server asks
-// for.
+// for, up to some minutes. If the wait is ended early, the backoff starts over: the network may need a
+// few more seconds.
 func (r *Reflector) pause(ctx context.Context, err error) {
 	r.validated = false
 	// Not DelayWithReset of package wait: that starts over every two minutes even during an
@@ -325,11 +326,13 @@ func (r *Reflector) pause(ctx context.Context, err error) {
 	}
 	d := r.backoff.Step()
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
-		d = max(d, time.Duration(seconds)*time.Second)
+		d = sleep.Delay(d, time.Duration(seconds)*time.Second)
 	}
 	r.opts.Logger.Info("waiting before the next try", "wait", d.Round(time.Millisecond), "error", upstream.Explain(err))
 	r.opts.Observer.Phase(PhaseWaiting, err)
-	_ = sleep.For(ctx, r.opts.Clock, d) // the caller checks ctx
+	if sleep.Retry(ctx, r.opts.Clock, d, nil) {
+		r.backoff = *r.opts.Backoff
+	}
 	r.paused = r.opts.Clock.Now()
 }
 

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/snapcache/snapcache/deltafifo"
+	"github.com/snapcache/snapcache/internal/sleep"
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/reflector"
 	"github.com/snapcache/snapcache/store"
@@ -436,6 +437,50 @@ func TestBackoff(t *testing.T) {
 	tries := 1000 - len(s.clusters)
 	require.Less(t, tries, 130)
 	require.Greater(t, tries, 50)
+}
+
+// A server that asks for an hour is asked again after minutes, and at once when the bell rings: then the
+// backoff starts over, too.
+func TestRetryAfter(t *testing.T) {
+	hour := apierrors.NewTooManyRequests("maintenance", 3600)
+	for _, tc := range []struct {
+		name string
+		fail func(s *script, err error)
+	}{
+		{"watch", func(s *script, err error) { s.watches = slices.Repeat([]answer{{err: err}}, 100) }},
+		{"watch event", func(s *script, _ error) {
+			later := status(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests)
+			later.Object.(*metav1.Status).Details = &metav1.StatusDetails{RetryAfterSeconds: 3600}
+			s.watches = slices.Repeat([]answer{{events: []watch.Event{later}}}, 100)
+		}},
+		{"probe", func(s *script, err error) { s.probes = slices.Repeat([]error{err}, 100) }},
+		{"list", func(s *script, err error) { s.lists = slices.Repeat([]error{err}, 100) }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s, bell := &script{}, &sleep.Bell{}
+			tc.fail(s, hour)
+			var tries []time.Duration
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				ctx, cancel := context.WithTimeout(sleep.WithBell(t.Context(), bell), 10*time.Minute)
+				defer cancel()
+				time.AfterFunc(7*time.Minute, bell.Ring)
+				opts := reflector.Options{
+					Source: s, Queue: s, Observer: s, Checkpoint: store.Checkpoint{RV: "50"},
+					Identity: func(context.Context) (string, error) {
+						tries = append(tries, time.Since(began))
+						return "", nil
+					},
+				}
+				if tc.name == "list" {
+					opts.Checkpoint = store.Checkpoint{}
+				}
+				require.ErrorIs(t, reflector.New(opts).Run(ctx), context.DeadlineExceeded)
+			})
+			const minute = time.Minute
+			require.Equal(t, []time.Duration{0, 2 * minute, 4 * minute, 6 * minute, 7 * minute, 9 * minute}, tries)
+		})
+	}
 }
 
 func TestJitterComesFirst(t *testing.T) {

@@ -153,7 +153,8 @@ func TestUnitSettings(t *testing.T) {
 			"StartLimitBurst=5",
 			"RestartSec=10",
 			"Environment=KUBECONFIG=%d/kubeconfig",
-			"RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6", // for the server, metrics.address and kubernetesAPI
+			// For the server, metrics.address and kubernetesAPI; for changes of the network.
+			"RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK",
 		}},
 		{"snapcache.socket", []string{
 			"ListenStream=/run/snapcache/snapcache.sock", // in $RUNTIME_DIRECTORY

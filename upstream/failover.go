@@ -182,7 +182,8 @@ func (f *failover) run(ctx context.Context, changed func()) {
 }
 
 func (f *failover) pause(ctx context.Context) error {
-	return sleep.For(ctx, f.clock, wait.Jitter(failoverInterval, 0.2))
+	sleep.Retry(ctx, f.clock, wait.Jitter(failoverInterval, 0.2), nil)
+	return ctx.Err()
 }
 
 // healthy reports whether an endpoint is ready. Every user may ask for that, and a server that refuses

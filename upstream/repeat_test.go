@@ -18,7 +18,7 @@ import (
 )
 
 // breaking is a server of a list of three pages of 10 objects. The first answers for a page break after
-// so many objects, or are 410 for expired; later ones are whole.
+// so many objects, or are 410 for expired and 429 for busy; later ones are whole.
 type breaking struct {
 	breaks [3][]int
 
@@ -26,7 +26,10 @@ type breaking struct {
 	asked [3]int // for each page
 }
 
-const expired = 10
+const (
+	expired = 10
+	busy    = 11 // 429 with the time to wait of an hour
+)
 
 // RoundTrip implements [http.RoundTripper].
 func (s *breaking) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -44,6 +47,10 @@ func (s *breaking) RoundTrip(r *http.Request) (*http.Response, error) {
 	header := http.Header{"Content-Type": []string{"application/json"}}
 	if end == expired {
 		return &http.Response{StatusCode: http.StatusGone, Header: header, Body: io.NopCloser(strings.NewReader(statusBody(410, "Expired", "too old", "")))}, nil
+	}
+	if end == busy {
+		header.Set("Retry-After", "3600")
+		return &http.Response{StatusCode: http.StatusTooManyRequests, Header: header, Body: io.NopCloser(strings.NewReader("busy"))}, nil
 	}
 	next := ""
 	if page < 2 {
@@ -86,6 +93,8 @@ func TestListRepeatsPages(t *testing.T) {
 		{"with progress each time", [3][]int{{}, {1, 2, 3, 4, 5, 6, 7, 8, 9}}, "", [3]int{1, 10, 1}, 9 * time.Second},
 		{"without progress", [3][]int{{}, {1, 1, 1, 1, 1, 1, 1}}, Unreachable, [3]int{1, pageAttempts, 1}, 31 * time.Second},
 		{"expired meanwhile", [3][]int{{}, {4, expired}}, Expired, [3]int{1, 2, 1}, time.Second},
+		{"an hour asked for", [3][]int{{}, {busy, busy}}, "", [3]int{1, 3, 1}, 2 * maxPageDelay},
+		{"an hour asked for, each time", [3][]int{{}, {busy, busy, busy, busy, busy, busy}}, Throttled, [3]int{1, 6, 0}, 5 * maxPageDelay},
 		{"the first page", [3][]int{{4}}, Unreachable, [3]int{1, 0, 0}, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -37,7 +37,7 @@ func (c *Cluster) newSeed(opts SourceOptions) *seed {
 		return nil
 	}
 	s := &seed{ours: c, theirs: c.seed, source: c.seed.Source(opts)}
-	s.source.retry = pageRetries // a hub spreads a fleet by such waits
+	s.source.retry, s.source.meter.repeats = pageRetries, true // a hub spreads a fleet by such waits
 	return s
 }
 

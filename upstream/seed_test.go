@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -34,6 +35,8 @@ type member struct {
 	age    string // of its answers, in seconds
 	gone   bool
 	empty  bool
+
+	retryAfter string // of a 429, in seconds; empty for 3
 
 	mu    sync.Mutex
 	fails map[string][]answerOf // the first answers to a request
@@ -71,28 +74,28 @@ func (m *member) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	if fails := m.fails[what]; len(fails) > 0 {
 		m.fails[what] = fails[1:]
-		return answered(fails[0].code, fails[0].body, m.age), nil
+		return answered(fails[0].code, fails[0].body, m.age, m.retryAfter), nil
 	}
 	switch {
 	case what == askIdentity && m.uid == "":
-		return answered(http.StatusForbidden, statusBody(403, "Forbidden", "no", ""), ""), nil
+		return answered(http.StatusForbidden, statusBody(403, "Forbidden", "no", ""), "", ""), nil
 	case what == askIdentity:
-		return answered(http.StatusOK, `{"metadata":{"uid":"`+m.uid+`"}}`, m.age), nil
+		return answered(http.StatusOK, `{"metadata":{"uid":"`+m.uid+`"}}`, m.age, ""), nil
 	case what == askSchema:
-		return answered(http.StatusOK, `{"metadata":{"uid":"1"},"spec":{"versions":[{"name":"v1","schema":"`+m.schema+`"}]}}`, m.age), nil
+		return answered(http.StatusOK, `{"metadata":{"uid":"1"},"spec":{"versions":[{"name":"v1","schema":"`+m.schema+`"}]}}`, m.age, ""), nil
 	case what == askList && !m.empty:
 		return m.list.RoundTrip(r)
 	}
-	return answered(http.StatusOK, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"12"},"items":[]}`, m.age), nil
+	return answered(http.StatusOK, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"12"},"items":[]}`, m.age, ""), nil
 }
 
-func answered(code int, body, age string) *http.Response {
+func answered(code int, body, age, retryAfter string) *http.Response {
 	header := http.Header{"Content-Type": []string{"application/json"}}
 	if age != "" {
 		header.Set("Age", age)
 	}
 	if code == http.StatusTooManyRequests {
-		header.Set("Retry-After", "3")
+		header.Set("Retry-After", cmp.Or(retryAfter, "3"))
 	}
 	return &http.Response{StatusCode: code, Header: header, Body: io.NopCloser(strings.NewReader(body))}
 }
@@ -175,6 +178,10 @@ func TestSeed(t *testing.T) {
 		{"not cached", nil, func(m *member) { m.fails = map[string][]answerOf{askNewest: times(1, 404, missing)} }, fromServer, Gone, 0},
 		{"expired", nil, func(m *member) { m.fails = map[string][]answerOf{askList: times(1, 410, tooOld)} }, fromServer, Expired, 0},
 		{"busy", nil, func(m *member) { m.fails = map[string][]answerOf{askNewest: times(9, 429, busy)} }, fromServer, Throttled, pageRetries * 3 * time.Second},
+		{"busy, and asks for an hour", nil, func(m *member) {
+			m.retryAfter = "3600"
+			m.fails = map[string][]answerOf{askNewest: times(9, 429, busy)}
+		}, fromServer, Throttled, pageRetries * maxPageDelay},
 		{"empty, and ahead of the server", func(m *member) {
 			m.fails = map[string][]answerOf{askProbe: times(9, 504, tooLarge), askNewest: times(9, 200, older)}
 		}, func(m *member) { m.empty = true }, fromServer, Ahead, 31 * time.Second},

@@ -6,7 +6,9 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"strconv"
 	"sync/atomic"
+	"time"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
@@ -19,8 +21,20 @@ const acceptEncodings = "zstd, gzip"
 // so only if it hides the transferred bytes) and zstd. If the context has an answerKey, it stores
 // there what the headers of the answer contain. It is safe for concurrent use.
 type meter struct {
-	next  http.RoundTripper
-	bytes atomic.Int64
+	next    http.RoundTripper
+	repeats bool // client-go repeats every request, not only those for later pages
+	bytes   atomic.Int64
+}
+
+// maxPageDelay limits each of the waits between the requests for one page, if the server names the
+// time (Retry-After). client-go makes these waits, which nothing but the end of the list ends early.
+const maxPageDelay = 20 * time.Second
+
+// limitDelay limits the wait that an answer asks for.
+func limitDelay(h http.Header) {
+	if seconds, err := strconv.Atoi(h.Get("Retry-After")); err == nil && seconds > int(maxPageDelay.Seconds()) {
+		h.Set("Retry-After", strconv.Itoa(int(maxPageDelay.Seconds())))
+	}
 }
 
 // answerKey is the context key of an *answer.
@@ -44,6 +58,9 @@ func (m *meter) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := m.next.RoundTrip(req)
 	if err != nil {
 		return nil, err
+	}
+	if m.repeats || req.URL.Query().Has("continue") {
+		limitDelay(resp.Header)
 	}
 	if a, ok := req.Context().Value(answerKey{}).(*answer); ok {
 		a.mediaType, _, _ = mime.ParseMediaType(resp.Header.Get("Content-Type"))

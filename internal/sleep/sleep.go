@@ -37,16 +37,21 @@ func Backoff(first, most time.Duration, jitter float64) wait.Backoff {
 }
 
 // Daily calls read after the time first and then each day, until ctx ends. After an error, which it
-// logs, it tries again soon, and then less and less often.
+// logs, it tries again soon, and then less and less often. The bell of ctx ends the waits for a retry.
 func Daily(ctx context.Context, c clock.Clock, log *slog.Logger, first time.Duration, read func(context.Context) error) {
 	retry := Backoff(time.Second, 10*time.Minute, 0.5)
 	backoff := retry
-	for d := first; For(ctx, c, d) == nil; {
-		if err := read(ctx); err != nil {
-			d = backoff.Step()
+	for d := first; For(ctx, c, d) == nil; d = wait.Jitter(24*time.Hour, 0.2) {
+		for err := read(ctx); err != nil && ctx.Err() == nil; err = read(ctx) {
+			d := backoff.Step()
 			log.Debug("what the server publishes can't be read; retrying", "wait", d.Round(time.Second), "error", err)
-			continue
+			if Retry(ctx, c, d, nil) {
+				backoff = retry
+			}
+			if ctx.Err() != nil {
+				return
+			}
 		}
-		backoff, d = retry, wait.Jitter(24*time.Hour, 0.2)
+		backoff = retry
 	}
 }

@@ -45,6 +45,7 @@ type gateway struct {
 	cert    tls.Certificate
 	inject  func(*http.Request) int // the status to answer with; nil, or a result of 0, forwards the request
 	refused int                     // number of requests answered by inject
+	delay   int                     // Retry-After of a 429, in seconds; 0 for 1
 }
 
 // backend is a server behind a gateway.
@@ -156,7 +157,7 @@ func (g *gateway) to(t *testing.T, cp *controlplane.ControlPlane) *backend {
 // ServeHTTP implements [http.Handler].
 func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.mu.Lock()
-	b, inject := g.behind, g.inject
+	b, inject, delay := g.behind, g.inject, g.delay
 	if g.watched != nil && r.URL.Query().Has("watch") {
 		b = g.watched
 	}
@@ -173,7 +174,7 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if code == http.StatusTooManyRequests {
-		w.Header().Set("Retry-After", "1")
+		w.Header().Set("Retry-After", strconv.Itoa(max(1, delay)))
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)

@@ -49,8 +49,11 @@ func (c *Collection) prepare(ctx context.Context, cluster *upstream.Cluster, reo
 			c.Tracker.Phase(reflector.PhaseWaiting, err)
 			c.Log.Info("waiting for the server to name the resource", "wait", d.Round(time.Millisecond), "error", upstream.Explain(err))
 		}
-		if err := sleep.UnlessWoken(ctx, c.opts.Clock, d, c.wake); err != nil {
-			return err
+		if sleep.Retry(ctx, c.opts.Clock, d, c.wake) {
+			backoff = sleep.Backoff(500*time.Millisecond, 30*time.Second, 1)
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
 		}
 	}
 }
