@@ -101,7 +101,7 @@ func Open(ctx context.Context, path string, opts bolt.Options, from Sources, now
 		}
 	} else {
 		verdict.Ending = bolt.LastShutdown(path)
-		if err := look(path, opts.Keys, &verdict, progress); err != nil {
+		if err := look(ctx, path, opts.Keys, &verdict, progress); err != nil {
 			return Replace(ctx, path, opts, err, from, now)
 		}
 	}
@@ -112,14 +112,14 @@ func Open(ctx context.Context, path string, opts bolt.Options, from Sources, now
 	return Replace(ctx, path, opts, err, from, now)
 }
 
-func look(path string, keys bolt.Keyring, verdict *File, progress func(string, int64)) error {
+func look(ctx context.Context, path string, keys bolt.Keyring, verdict *File, progress func(string, int64)) error {
 	switch verdict.Ending {
 	case bolt.Clean:
 		return nil
 	case bolt.Crashed:
 		return bolt.CheckPages(path)
 	}
-	report, err := bolt.Check(path, keys, progress)
+	report, err := bolt.CheckContext(ctx, path, keys, progress)
 	if err != nil {
 		return err
 	}
@@ -242,6 +242,7 @@ var hints = []struct {
 	{store.ErrNewerFormat, "use the version of snapcache that wrote it, or a later one"},
 	{store.ErrOldFormat, "an agent that starts on it sets it aside"},
 	{snapshot.ErrNoSnapshot, "snapcache snapshot list shows the names"},
+	{snapshot.ErrQuota, "raise store.maxSize, or take another snapshot"},
 	{bolt.ErrNoRoom, "free space, or put snapshots elsewhere (snapshots.dir)"},
 }
 

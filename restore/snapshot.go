@@ -87,10 +87,10 @@ func unpack(ctx context.Context, name, path string, opts bolt.Options, progress 
 		return "", nil, fmt.Errorf("restore: %w", err)
 	}
 	from := &From{Name: filepath.Base(name)}
-	m, err := snapshot.UnpackFile(ctx, name, tmp, progress)
+	m, err := snapshot.UnpackFile(ctx, name, tmp, opts.MaxBytes, progress)
 	if err == nil {
 		from.Created = m.Created
-		err = adopt(tmp, name, from, opts)
+		err = snapshot.Named(adopt(ctx, tmp, name, from, opts), tmp, name)
 	}
 	if err != nil {
 		return "", nil, errors.Join(err, os.RemoveAll(tmp))
@@ -99,8 +99,8 @@ func unpack(ctx context.Context, name, path string, opts bolt.Options, progress 
 }
 
 // adopt checks an unpacked database, writes its origin into it, and syncs it to disk.
-func adopt(tmp, name string, from *From, opts bolt.Options) error {
-	report, err := bolt.Check(tmp, opts.Keys, nil)
+func adopt(ctx context.Context, tmp, name string, from *From, opts bolt.Options) error {
+	report, err := bolt.CheckContext(ctx, tmp, opts.Keys, nil)
 	if err == nil && !report.Usable() {
 		err = &store.CorruptionError{Path: name, Reason: report.Problems[0].String()}
 	}
@@ -168,5 +168,5 @@ func (s Sources) newest(ctx context.Context, path string, opts bolt.Options) (tm
 }
 
 func unfit(err error) bool {
-	return errors.Is(err, snapshot.ErrForeign) || errors.Is(err, store.ErrNewerFormat) || errors.Is(err, snapshot.ErrNoSnapshot) || errors.Is(err, store.ErrKey) || unusable(err) != ""
+	return errors.Is(err, snapshot.ErrForeign) || errors.Is(err, snapshot.ErrQuota) || errors.Is(err, store.ErrNewerFormat) || errors.Is(err, snapshot.ErrNoSnapshot) || errors.Is(err, store.ErrKey) || unusable(err) != ""
 }

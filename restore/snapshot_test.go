@@ -185,3 +185,20 @@ func TestFromSnapshot(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, left, 2)
 }
+
+// A seed whose database is over the quota writes nothing, and the agent starts empty.
+func TestSeed_OverQuota_StartsEmpty(t *testing.T) {
+	seed := made(t, filepath.Join(t.TempDir(), "cache.db"), 7)
+	path := filepath.Join(t.TempDir(), "cache.db")
+	opts := bolt.Options{MaxBytes: seed.Manifest.Database.Bytes - 1}
+	db, verdict, err := restore.Open(t.Context(), path, opts, restore.Sources{Seed: seed.Path}, now, nil)
+	require.NoError(t, err)
+	defer db.Close()
+	require.Equal(t, "created", verdict.String())
+	require.Len(t, verdict.Skipped, 1)
+	require.ErrorIs(t, verdict.Skipped[0], snapshot.ErrQuota)
+	require.ErrorContains(t, verdict.Skipped[0], seed.Path)
+	_, err = restore.FromSnapshot(t.Context(), seed.Path, path+"2", opts, now, nil)
+	require.ErrorContains(t, restore.WithHint(err), "raise store.maxSize")
+	require.NoFileExists(t, path+"2")
+}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt"
 )
 
 // Format is the version of the file format that this package writes.
@@ -32,10 +33,10 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // Manifest describes the content of a snapshot. Its JSON is stable: fields are added, not changed.
 type Manifest struct {
-	Created     time.Time    `json:"created"`
-	Writer      string       `json:"writer,omitempty"` // version of the program that made it
-	Database    Database     `json:"database"`
-	Collections []Collection `json:"collections"` // ordered by ID
+	Created     time.Time   `json:"created"`
+	Writer      string      `json:"writer,omitempty"` // version of the program that made it
+	Database    Database    `json:"database"`
+	Collections collections `json:"collections"` // ordered by ID
 }
 
 // Database is the database file in a snapshot.
@@ -89,7 +90,7 @@ func (m *Manifest) encode() ([]byte, error) {
 }
 
 // ReadManifest returns the manifest of the snapshot at path, and the length of the file. It
-// verifies only the header. Errors wrap [ErrNoSnapshot], [ErrForeign] or [store.ErrNewerFormat], or are a
+// verifies only the header, and that a database can be as the manifest claims. Errors wrap [ErrNoSnapshot], [ErrForeign] or [store.ErrNewerFormat], or are a
 // *store.CorruptionError.
 func ReadManifest(path string) (*Manifest, int64, error) {
 	f, size, err := open(path)
@@ -154,6 +155,12 @@ func readManifest(r io.Reader, path string) (*Manifest, error) {
 	}
 	m := &Manifest{}
 	if err := json.Unmarshal(raw, m); err != nil {
+		return nil, corrupt(path, "its manifest: "+err.Error())
+	}
+	if m.Database.Format > bolt.EncryptedFormat {
+		return m, nil // a newer version may claim what this one does not know
+	}
+	if err := m.validate(); err != nil {
 		return nil, corrupt(path, "its manifest: "+err.Error())
 	}
 	return m, nil

@@ -31,13 +31,22 @@ func Unpack(ctx context.Context, path string, w io.Writer, progress Progress) (*
 	return read(ctx, path, progress, func(body io.Reader, m *Manifest) error { return inflate(body, w, m, path) })
 }
 
-// UnpackFile is [Unpack] to a new file, which only this user may read. It does not sync the file.
-func UnpackFile(ctx context.Context, path, file string, progress Progress) (*Manifest, error) {
+// UnpackFile is [Unpack] to a new file, which only this user may read. It does not sync the file. Before
+// it writes, it compares the length in the manifest with that of the snapshot, with the free space
+// ([bolt.ErrNoRoom]) and with maxBytes, the quota of a database, 0 for none ([ErrQuota]).
+func UnpackFile(ctx context.Context, path, file string, maxBytes int64, progress Progress) (*Manifest, error) {
+	m, packed, err := ReadManifest(path)
+	if err == nil {
+		err = m.room(path, filepath.Dir(file), packed, maxBytes)
+	}
+	if err != nil {
+		return nil, err
+	}
 	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("unpack snapshot: %w", err)
 	}
-	m, err := Unpack(ctx, path, f, progress)
+	m, err = Unpack(ctx, path, f, progress)
 	return m, errors.Join(err, f.Close())
 }
 
@@ -98,7 +107,7 @@ func inflate(r io.Reader, w io.Writer, m *Manifest, path string) error {
 	n, err := io.Copy(io.MultiWriter(w, sum), io.LimitReader(dec, m.Database.Bytes+1))
 	switch {
 	case errors.As(err, new(*fs.PathError)): // of a file that is written
-		return fmt.Errorf("unpack snapshot: %w", err)
+		return fmt.Errorf("unpack snapshot %s: %w", path, err)
 	case err != nil:
 		return corrupt(path, err.Error())
 	case n != m.Database.Bytes:
@@ -130,7 +139,7 @@ func Open(ctx context.Context, path string, keys bolt.Keyring, progress Progress
 func Check(ctx context.Context, path string, keys bolt.Keyring, progress Progress) (report *bolt.CheckReport, m *Manifest, err error) {
 	err = unpacked(ctx, path, progress, func(file string, unpacked *Manifest) error {
 		m = unpacked
-		if report, err = bolt.Check(file, keys, nil); err != nil {
+		if report, err = bolt.CheckContext(ctx, file, keys, nil); err != nil {
 			return err
 		}
 		report.Path = path
@@ -144,22 +153,20 @@ func unpacked(ctx context.Context, path string, progress Progress, fn func(file 
 	if _, _, err := ReadManifest(path); err != nil {
 		return err // before anything is written
 	}
-	tmp, err := os.MkdirTemp(filepath.Dir(path), tempName)
+	dir := filepath.Dir(path)
+	tmp, err := os.MkdirTemp(dir, tempName)
 	if err != nil {
-		tmp, err = os.MkdirTemp("", tempName)
+		dir = os.TempDir()
+		tmp, err = os.MkdirTemp(dir, tempName)
 	}
 	if err != nil {
-		return fmt.Errorf("unpack snapshot: %w", err)
+		return fmt.Errorf("unpack snapshot %s: %w", path, err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
 	file := filepath.Join(tmp, "cache.db")
-	m, err := UnpackFile(ctx, path, file, progress)
+	m, err := UnpackFile(ctx, path, file, 0, progress)
 	if err != nil {
-		return err
+		return Named(Named(err, file, dir), tmp, dir)
 	}
-	err = fn(file, m)
-	if damage, ok := errors.AsType[*store.CorruptionError](err); ok && damage.Path == file {
-		damage.Path = path // the path that the caller knows
-	}
-	return err
+	return Named(fn(file, m), file, path)
 }

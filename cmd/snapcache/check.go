@@ -59,7 +59,9 @@ func checked(c *cli.Context) (path string, report *bolt.CheckReport, err error) 
 		if path, err = filePath(c); err != nil {
 			return path, nil, err
 		}
-		if report, err = bolt.Check(path, keys, nil); err != nil {
+		ctx, stop := interruptible(c.Context)
+		defer stop()
+		if report, err = bolt.CheckContext(ctx, path, keys, nil); err != nil {
 			err = offlineError(path, "check a copy", err)
 		}
 		return path, report, err

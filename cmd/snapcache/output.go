@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/dustin/go-humanize"
@@ -105,9 +107,14 @@ func newTable(w io.Writer, head ...string) *table {
 	return t
 }
 
-// row adds a row. An empty cell is shown as "-".
+// row adds a row. An empty cell is shown as "-". Characters that a terminal would act on are escaped:
+// names and texts may come from files that others made.
 func (t *table) row(cells ...string) {
 	for i, c := range cells {
+		if strings.ContainsFunc(c, func(r rune) bool { return !unicode.IsPrint(r) }) {
+			c = strconv.Quote(c)
+			c = c[1 : len(c)-1]
+		}
 		cells[i] = cmp.Or(c, "-")
 	}
 	t.rows = append(t.rows, cells)

@@ -58,7 +58,7 @@ Exits with 4 if the database is corrupt: no snapshot is made then.`,
 				Usage:     "list the snapshots",
 				UsageText: "snapcache snapshot list [--dir DIR] [-o table|json]",
 				Description: `Lists the snapshots with the content of their manifests, oldest first. The rest of the
-files is not read: see verify.
+files is not read: see verify. The age of a snapshot from the future is unknown.
 
    snapcache snapshot list
    snapcache snapshot list -o json | jq '.[].manifest.collections'
@@ -215,8 +215,7 @@ func listSnapshots(c *cli.Context, dir snapshot.Dir, _ *config.AgentConfiguratio
 			t.row(s.Name, "", humanBytes(s.Bytes), "", "", "UNREADABLE")
 		} else {
 			m := s.Manifest
-			age := max(0, time.Since(m.Created).Seconds())
-			t.row(s.Name, localapi.Age(age), humanBytes(s.Bytes), humanCount(m.Objects()), humanCount(int64(len(m.Collections))), clusters(m))
+			t.row(s.Name, ageOf(m), humanBytes(s.Bytes), humanCount(m.Objects()), humanCount(int64(len(m.Collections))), clusters(m))
 		}
 		answer = append(answer, x)
 	}
@@ -229,6 +228,16 @@ func listSnapshots(c *cli.Context, dir snapshot.Dir, _ *config.AgentConfiguratio
 		err = t.flush()
 	}
 	return errors.Join(append(bad, err)...)
+}
+
+// ageOf returns the age of a snapshot. That of a snapshot from the future is not known: its clock was
+// wrong, or this one is.
+func ageOf(m *snapshot.Manifest) string {
+	age := time.Since(m.Created)
+	if age < 0 || m.Created.IsZero() {
+		return "unknown"
+	}
+	return localapi.Age(age.Seconds())
 }
 
 // clusters are more than one while a node moves to another cluster.

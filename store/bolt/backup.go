@@ -71,7 +71,7 @@ func (db *DB) Backup(ctx context.Context, dir string, progress func(done, total 
 	}
 	defer tx.Rollback()
 	used := tx.UsedBytes()
-	if err := checkFreeSpace(dir, used+used/2+copySpareBytes); err != nil {
+	if err := CheckFreeSpace(dir, used+used/2+copySpareBytes); err != nil {
 		return nil, err
 	}
 	var done int64

@@ -2,6 +2,8 @@ package bolt
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -132,20 +134,26 @@ var errUnsafe = errors.New("the structure of the file is corrupt")
 // progress, unless it is nil, is called now and then with the number of a collection's records read
 // so far, from one goroutine, until Check returns.
 func Check(path string, keys Keyring, progress func(collection string, records int64)) (*CheckReport, error) {
+	return CheckContext(context.Background(), path, keys, progress)
+}
+
+// CheckContext is [Check] that ends early, with the error of ctx, once ctx is done.
+func CheckContext(ctx context.Context, path string, keys Keyring, progress func(collection string, records int64)) (*CheckReport, error) {
 	if progress == nil {
 		progress = func(string, int64) {}
 	}
 	c := &check{
-		path: path, keys: keys, progress: progress,
+		ctx: ctx, path: path, keys: keys, progress: progress,
 		report: &CheckReport{Path: path, Collections: []CheckedCollection{}, Problems: []Problem{}, Notes: []Problem{}},
 	}
-	if err := boltfile.Guarded(path, c.run); err != nil {
+	if err := cmp.Or(boltfile.Guarded(path, c.run), ctx.Err()); err != nil {
 		return nil, err
 	}
 	return c.report, nil
 }
 
 type check struct {
+	ctx      context.Context
 	path     string
 	keys     Keyring
 	progress func(string, int64)
@@ -187,6 +195,9 @@ func (c *check) run() (err error) {
 		return nil
 	}
 	for _, id := range ids {
+		if c.ctx.Err() != nil {
+			break
+		}
 		c.collection(id)
 	}
 	return nil
@@ -206,6 +217,19 @@ func (c *check) structure(file *boltfile.File) error {
 	})
 }
 
+// untilDone is an io.Reader that ends with its context.
+type untilDone struct {
+	ctx context.Context
+	io.Reader
+}
+
+func (r untilDone) Read(p []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.Reader.Read(p)
+}
+
 func (c *check) pages() error {
 	f, err := os.Open(c.path)
 	if err != nil {
@@ -213,7 +237,7 @@ func (c *check) pages() error {
 	}
 	// Read the file once from start to end: the check itself reads in random order, and the
 	// kernel would fetch page by page.
-	c.report.FileBytes, err = io.Copy(io.Discard, f)
+	c.report.FileBytes, err = io.Copy(io.Discard, untilDone{c.ctx, f})
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}

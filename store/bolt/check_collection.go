@@ -1,6 +1,7 @@
 package bolt
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -59,6 +60,7 @@ func (c *check) collection(id string) {
 		return
 	}
 	defer v.Close()
+	defer context.AfterFunc(c.ctx, v.Close)() // which ends the scan that is in progress
 	x := &collectionCheck{check: c, view: v, id: id, keys: map[string]bool{}}
 	if err := x.run(); err != nil {
 		c.report.failed(id, err)

@@ -40,8 +40,8 @@ const (
 // compactSuffix is appended to the database's path for the new file until the rename.
 const compactSuffix = ".compact"
 
-// ErrNoRoom means that there is not enough free disk for the second file that a compaction or a
-// backup writes.
+// ErrNoRoom means that there is not enough free disk for the second file that a compaction, a backup
+// or an unpacked snapshot is.
 var ErrNoRoom = errors.New("not enough free disk for a copy")
 
 // ErrBusy is the error of a compaction that ended because the buckets of the file changed
@@ -128,7 +128,7 @@ func (c *compaction) run(ctx context.Context) (before, after int64, err error) {
 	if err != nil {
 		return before, before, err
 	}
-	if err := checkFreeSpace(filepath.Dir(c.path), before-free+boltfile.AllocBytes+compactSpare); err != nil {
+	if err := CheckFreeSpace(filepath.Dir(c.path), before-free+boltfile.AllocBytes+compactSpare); err != nil {
 		return before, before, err
 	}
 	tmp := c.path + compactSuffix
@@ -327,8 +327,8 @@ func Compact(path string, opts Options) (before, after int64, err error) {
 	return before, after, err
 }
 
-// checkFreeSpace returns ErrNoRoom unless the disk of dir has need bytes free.
-func checkFreeSpace(dir string, need int64) error {
+// CheckFreeSpace returns ErrNoRoom unless the disk of dir has need bytes free.
+func CheckFreeSpace(dir string, need int64) error {
 	have, err := boltfile.FreeDisk(dir)
 	if err != nil {
 		return fmt.Errorf("free disk: %w", err)
