@@ -234,8 +234,8 @@ func (t *changeStream) from() time.Time { return t.q.SinceTime.Truncate(time.Sec
 func (t *changeStream) since(from store.Horizon, now store.State) (string, error) {
 	switch {
 	case t.byTime():
-		// Changes before the horizon may have the same second.
-		if !from.Time.Before(t.from()) {
+		// Changes before the horizon may have the same second. Before the first list there are none.
+		if !from.First && !from.Time.Before(t.from()) {
 			return "", errTooOld(t.from().UTC().Format(time.RFC3339), from)
 		}
 		return from.RV, nil

@@ -248,6 +248,37 @@ func TestChangesInAGap(t *testing.T) {
 	}
 }
 
+// Since a time before a collection's first list: all that was ever received. The same time is too old
+// once a change is gone.
+func TestChangesSinceBeforeFirstList(t *testing.T) {
+	for _, s := range stores(t) {
+		first := goesOn(10)
+		first.ListReason = store.ReasonInitial
+		require.NoError(t, s.DB.Drop("configmaps"))
+		c, err := s.DB.Open(storetest.Info("configmaps"))
+		require.NoError(t, err)
+		replace(t, c, first, put("a", "x", "u1", 4), put("a", "y", "u2", 7))
+		src := FromDB(s.DB, options(t, s.name))
+		for _, tc := range []namedSource{{s.name, src}, {"socket", serve(t, src)}} {
+			for _, since := range []time.Time{at(1), at(10)} {
+				got, err := changeLines(tc.src, ChangeQuery{SinceTime: since})
+				require.NoError(t, err, tc.name)
+				require.Equal(t, []string{"BOOKMARK 10"}, got, tc.name)
+			}
+			status, err := tc.src.Status(context.Background())
+			require.NoError(t, err)
+			require.Equal(t, store.Horizon{RV: "10", Time: at(10), First: true}, status.Collections[0].HistorySince, tc.name)
+		}
+		apply(t, c, goesOn(12), put("a", "x", "u1", 11), put("b", "n", "u4", 12))
+		got, err := changeLines(src, ChangeQuery{SinceTime: at(1)})
+		require.NoError(t, err, s.name)
+		require.Equal(t, []string{"11 MODIFIED a/x", "12 ADDED b/n", "BOOKMARK 12"}, got, s.name)
+		apply(t, c, goesOn(13), put("a", "x", "u1", 13), del("a/y", 13))
+		_, err = changeLines(src, ChangeQuery{SinceTime: at(1)})
+		require.ErrorIs(t, err, ErrTooOld, "no resourceVersion is left for the deletion")
+	}
+}
+
 // Corrupt entries don't hide the others, but no bookmark follows them.
 func TestChangesCorrupt(t *testing.T) {
 	db, path := newBolt(t)

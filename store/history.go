@@ -74,6 +74,9 @@ func (e Event) seen(appeared bool) (EventType, bool) {
 type Horizon struct {
 	RV   string    `json:"resourceVersion"`
 	Time time.Time `json:"time"` // of the change at RV, see [Event.Time]
+
+	// First reports that nothing came before: RV is of the collection's first list.
+	First bool `json:"first,omitempty"`
 }
 
 // TooOldError means that the history no longer has all changes since an RV. A kube-apiserver

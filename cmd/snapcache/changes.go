@@ -39,9 +39,12 @@ DELETED is the last state, plus resourceVersion, time, namespace and name. The l
 batch: all changes up to there were printed, and --since 48300 continues. A change
 may be printed again then. Without -o json that number goes to standard error.
 
-Exits with 5 if --since is before the history, or if the history that was followed
-is gone: a program that keeps a copy then has to read everything again (snapcache
-dump). Exits with 3 if the resource was never synced, and with 4, without a
+If the agent first listed the resource later than a duration or time, a line on
+standard error has the beginning, and all changes since are printed.
+
+Exits with 5 if --since is before the history otherwise, or if the history that was
+followed is gone: a program that keeps a copy then has to read everything again
+(snapcache dump). Exits with 3 if the resource was never synced, and with 4, without a
 BOOKMARK, if stored records are corrupt; the others are printed.`
 
 const sinceHelp = "a resourceVersion (snapcache inspect shows them), a duration such as 30m, or a time such as 2026-01-02T15:04:05Z"
@@ -128,6 +131,13 @@ func printChanges(ctx context.Context, c *cli.Context, query localapi.ChangeQuer
 	}
 	if len(readable) > 1 {
 		return usagef("%s is cached in parts, each with its own history: choose one: %s", resource, cachedList(readable))
+	}
+	if h := readable[0].HistorySince; h.First && h.Time.After(query.SinceTime) && !query.SinceTime.IsZero() {
+		begins := h.Time.UTC().Format(time.RFC3339)
+		_, err = fmt.Fprintf(c.App.ErrWriter, "snapcache: %s: the history begins at %s, with the first list\n", readable[0].ID, begins)
+		if err != nil {
+			return err
+		}
 	}
 	err = src.Changes(ctx, readable[0].ID, query, printer.change)
 	damage, ok := errors.AsType[*localapi.CorruptRecordsError](err)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -30,6 +31,7 @@ type content struct {
 	Synced  bool              `json:"synced"`
 	RV      string            `json:"rv"`
 	Skipped bool              `json:"skipped"`
+	Reason  store.Reason      `json:"reason"`  // of the list; empty for the first one
 	Age     string            `json:"age"`     // since it was proven, such as "3h12m"
 	Labels  []string          `json:"labels"`  // indexed by
 	Objects []json.RawMessage `json:"objects"` // without apiVersion and kind
@@ -86,8 +88,8 @@ func (c content) put(db store.DB) error {
 		return err
 	}
 	cp := store.Checkpoint{
-		RV: c.RV, Cluster: "uid:1", LastEvent: time.Now().Add(-age), LastList: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), ListReason: "initial",
-		Skipped: c.Skipped,
+		RV: c.RV, Cluster: "uid:1", LastEvent: time.Now().Add(-age), LastList: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
+		ListReason: cmp.Or(c.Reason, store.ReasonInitial), Skipped: c.Skipped,
 	}
 	if err := errors.Join(r.Apply(changes), r.Commit(cp)); err != nil {
 		return err

@@ -122,12 +122,13 @@ func (l *Log) start(head Head, table Table, known, next string, at time.Time) {
 	l.recording = head.Recording() && decimal(known)
 }
 
-// Begin returns the head of a history that begins at a checkpoint, with no entries. highest is the
-// highest resourceVersion of an object of the list. If that is past the checkpoint, as some servers
-// allow, the history begins there, because the object has no entry.
+// Begin returns the head of a history that begins at the checkpoint of a list, with no entries.
+// highest is the highest resourceVersion of an object of the list. If that is past the checkpoint, as
+// some servers allow, the history begins there, because the object has no entry.
 // attributes is the index of the attributes that it records if they are wanted, nil for none.
-func Begin(rv, highest string, attributes *store.Index, at time.Time) Head {
-	head := Head{Horizon: store.Horizon{RV: higher(rv, highest), Time: time.Unix(unix(at), 0).UTC()}}
+func Begin(cp store.Checkpoint, highest string, attributes *store.Index) Head {
+	head := Head{Horizon: horizon(higher(cp.RV, highest), unix(cp.Proven()))}
+	head.First = cp.ListReason == store.ReasonInitial
 	if spec := wanted(attributes, ""); spec != "" {
 		head.Attributes, head.AttributesSince = spec, head.RV
 	}
@@ -164,7 +165,7 @@ func (h Head) Since(collection string, state store.State, rv string) error {
 // Seen returns the horizon for readers: with opaque resourceVersions it is the checkpoint of state.
 func (h Head) Seen(state store.State) store.Horizon {
 	if h.RV != "" && (!h.Recording() || !decimal(state.RV)) {
-		return store.Horizon{RV: state.RV, Time: time.Unix(unix(state.Proven()), 0).UTC()}
+		return horizon(state.RV, unix(state.Proven()))
 	}
 	return h.Horizon
 }
@@ -181,8 +182,12 @@ func (h *Head) Trim(rv string, e Entry, bytes int64) {
 	h.Entries--
 	h.Bytes -= bytes
 	if after(rv, h.RV) {
-		h.Horizon = store.Horizon{RV: rv, Time: time.Unix(e.Time, 0).UTC()}
+		h.Horizon = horizon(rv, e.Time)
 	}
+}
+
+func horizon(rv string, seconds int64) store.Horizon {
+	return store.Horizon{RV: rv, Time: time.Unix(seconds, 0).UTC()}
 }
 
 // unix returns a time in whole seconds since 1970, at least 1: 0 means unknown in an [Entry].
@@ -331,10 +336,10 @@ func (l *Log) End() Head {
 	switch {
 	case !l.Recording():
 	case !decimal(l.next), after(l.known, l.next):
-		l.head.RV, l.head.Time = l.next, time.Unix(l.now, 0).UTC()
+		l.head.Horizon = horizon(l.next, l.now)
 		l.head.Attributes, l.head.AttributesSince = "", "" // rows past the new horizon may have been dropped
 	case l.lost != "":
-		l.head.RV, l.head.Time = l.lost, time.Unix(l.now, 0).UTC()
+		l.head.Horizon = horizon(l.lost, l.now)
 	}
 	return l.head
 }

@@ -89,7 +89,8 @@ func (g *generation) recordAttributes(head history.Head) {
 // recounted returns the head of a history that begins at cp. The head counts the remaining entries
 // of the previous history, which trim removes later.
 func (g *generation) recounted(cp store.Checkpoint) (history.Head, error) {
-	head := history.Begin(cp.RV, "", nil, cp.Proven())
+	cp.ListReason = "" // not the beginning of the first history
+	head := history.Begin(cp, "", nil)
 	count := func(k, b []byte) { head.Bytes += format.FeedBytes(k, b, nil) }
 	err := g.view.all(g.view.path(format.BucketTombs), count)
 	if err == nil {

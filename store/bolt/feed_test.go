@@ -102,16 +102,22 @@ func TestHistoryTrimmedAtClose(t *testing.T) {
 					return db, c
 				}
 				db, c := reopen(bolt.Options{})
-				replaceAll(t, c, []store.Change{put(0, 1)}, 10)
+				first := now(10)
+				first.ListReason = store.ReasonInitial
+				r, err := c.Replace()
+				require.NoError(t, err)
+				require.NoError(t, r.Commit(first))
 				require.NoError(t, c.Apply(store.Batch{Changes: []store.Change{put(1, 100)}, Checkpoint: now(100)}))
 				require.NoError(t, db.Close())
 				time.Sleep(61 * time.Minute)
 
 				db, c = reopen(tc.opts)
 				require.Equal(t, "10", horizonOf(t, c).RV)
+				require.True(t, horizonOf(t, c).First)
 				require.NoError(t, db.Close())
 				db, c = reopen(bolt.Options{})
 				require.Equal(t, "100", horizonOf(t, c).RV)
+				require.False(t, horizonOf(t, c).First, "a change is gone")
 				require.NoError(t, db.Close())
 				report, err := bolt.Check(path, bolt.Keyring{}, nil)
 				require.NoError(t, err)

@@ -273,7 +273,7 @@ func (r *replacement) commit(cp store.Checkpoint) error {
 	c := r.c
 	stored := c.State()
 	goesOn := c.Info().Scope() == c.want.Scope() && store.ContinuesHistory(stored, cp)
-	head := history.Begin(cp.RV, r.highest, c.history, cp.Proven())
+	head := history.Begin(cp, r.highest, c.history)
 	if r.gen != 0 && goesOn {
 		if head, err = r.recordGeneration(stored.RV, cp); err != nil {
 			return err
@@ -358,7 +358,7 @@ func (r *replacement) commitPending(tx *boltfile.Tx, writes []write, goesOn bool
 		return state, err
 	}
 	if g.log == nil {
-		return state, restartHistory(gen, c.id, history.Begin(cp.RV, r.highest, c.history, cp.Proven()))
+		return state, restartHistory(gen, c.id, history.Begin(cp, r.highest, c.history))
 	}
 	return state, g.closeLog(&store.Gap{})
 }

@@ -29,7 +29,7 @@ func (r *replacement) recordGeneration(known string, cp store.Checkpoint) (histo
 		return head, err
 	}
 	if !head.Recording() {
-		return history.Begin(cp.RV, r.highest, r.c.history, cp.Proven()), nil
+		return history.Begin(cp, r.highest, r.c.history), nil
 	}
 	for _, name := range [][]byte{format.BucketFeed, format.BucketTombs} {
 		if err := r.copyBucket(r.gen, [][]byte{name}); err != nil {

@@ -71,7 +71,7 @@ func (r *replacement) recordLocked(cp store.Checkpoint) error {
 	case r.c.db.forgetful:
 		return nil
 	case was.info.Scope() != r.info.Scope() || !store.ContinuesHistory(was.state, cp) || !d.feed.head.Recording():
-		d.feed = newFeed(history.Begin(cp.RV, r.highest, d.feed.attributes, cp.Proven()), d.feed.attributes)
+		d.feed = newFeed(history.Begin(cp, r.highest, d.feed.attributes), d.feed.attributes)
 		return nil
 	}
 	if err := d.feed.begin(); err != nil {

@@ -48,12 +48,21 @@ func skipped(t *testing.T, s *subject) (all []string) {
 	return all
 }
 
-func horizon(t *testing.T, s *subject) string {
+func horizon(t *testing.T, s *subject) string { return horizonOf(t, s).RV }
+
+func horizonOf(t *testing.T, s *subject) store.Horizon {
 	v := s.view(t)
 	defer v.Close()
 	h, err := v.Horizon()
 	require.NoError(t, err)
-	return h.RV
+	return h
+}
+
+// firstList returns the checkpoint of a collection's first list.
+func firstList(rv int) store.Checkpoint {
+	cp := goesOn(rv)
+	cp.ListReason = store.ReasonInitial
+	return cp
 }
 
 var historyRules = []rule{
@@ -170,6 +179,28 @@ var historyRules = []rule{
 			s.apply(t, goesOn(20), deletedAt("shop/d", "20"))
 			require.Equal(t, []string{"20 DELETED shop/d true"}, changesSince(t, s, want), c.name)
 			s.check(t)
+			require.NoError(t, h.DB().Drop("a"))
+		}
+	}},
+	{name: "starts at the first list until a change is lost, or resourceVersions have another meaning", run: func(t *testing.T, h Harness) {
+		restored, opaque := goesOn(30), firstList(20)
+		restored.ListReason, opaque.RV = store.ReasonRVAhead, "opaque"
+		for _, c := range []struct {
+			name string
+			next func(s *subject)
+			want bool
+		}{
+			{"changes", func(s *subject) { s.apply(t, firstList(20), Put(cm("shop", "b", 20))) }, true},
+			{"a list that continues it", func(s *subject) { s.replace(t, goesOn(20), Put(cm("shop", "b", 20))) }, true},
+			{"another history", func(s *subject) { s.replace(t, restored, Put(cm("shop", "b", 20))) }, false},
+			{"a change without a place", func(s *subject) { s.apply(t, firstList(20), Put(cm("shop", "b", 20)), Put(cm("shop", "c", 20))) }, false},
+			{"opaque resourceVersions", func(s *subject) { s.apply(t, opaque) }, false},
+		} {
+			s := newSubject(t, h, Info("a"))
+			s.replace(t, firstList(10), Put(cm("shop", "a", 1)))
+			require.Equal(t, store.Horizon{RV: "10", Time: firstList(10).Proven(), First: true}, horizonOf(t, s))
+			c.next(s)
+			require.Equal(t, c.want, horizonOf(t, s).First, c.name)
 			require.NoError(t, h.DB().Drop("a"))
 		}
 	}},
