@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -28,27 +29,29 @@ func configCommand() *cli.Command {
 		Name:      "config",
 		Usage:     "check a configuration file, print what it means, the default one, or the permissions that one needs",
 		UsageText: "snapcache config check|show|default|rbac",
-		Description: `   snapcache config check --config agent.yaml
-   snapcache config show --config agent.yaml
+		Description: `   snapcache config check agent.yaml
+   snapcache config show agent.yaml
    snapcache config default > agent.yaml
-   snapcache config rbac --config agent.yaml | kubectl apply -f -`,
+   snapcache config rbac agent.yaml | kubectl apply -f -
+
+FILE is the same as --config FILE.`,
 		Subcommands: []*cli.Command{
 			{
 				Name:      "check",
 				Usage:     "check a configuration file",
-				UsageText: "snapcache config check --config FILE [--kubeconfig FILE]",
+				UsageText: "snapcache config check [--config] FILE [--kubeconfig FILE]",
 				Description: `Checks a configuration file as the agent does, and reports every error with its line
 and field. With --kubeconfig it also asks the server whether it has each resource, and
 whether it grants the user of that kubeconfig all permissions that config rbac prints,
 and names the missing ones.
 
-   snapcache config check --config agent.yaml
-   snapcache config check --config agent.yaml --kubeconfig ~/.kube/config
+   snapcache config check agent.yaml
+   snapcache config check agent.yaml --kubeconfig ~/.kube/config
 
 Exits with 2 if the configuration has an error, and with 1 if the server could not
 be asked or does not grant all permissions.`,
 				Flags:  []cli.Flag{configFileFlag(), kubeconfigFlag()},
-				Action: atMost(0, checkConfig),
+				Action: fromFile(checkConfig),
 			},
 			showCommand(),
 			{
@@ -69,13 +72,13 @@ func showCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "show",
 		Usage:     "print a configuration with all that it leaves out",
-		UsageText: "snapcache config show [--config FILE]",
+		UsageText: "snapcache config show [[--config] FILE]",
 		Description: `Prints the configuration that an agent with this file has: its settings, the defaults
 for this user and environment, and the resources of its profile.
 
-   snapcache config show --config agent.yaml`,
+   snapcache config show agent.yaml`,
 		Flags: []cli.Flag{configFileFlag()},
-		Action: atMost(0, func(c *cli.Context) error {
+		Action: fromFile(func(c *cli.Context) error {
 			cfg, err := validConfig(c)
 			if err != nil {
 				return err
@@ -83,6 +86,21 @@ for this user and environment, and the resources of its profile.
 			return writeConfig(c, cfg)
 		}),
 	}
+}
+
+// fromFile lets the configuration file of a command be its argument.
+func fromFile(action cli.ActionFunc) cli.ActionFunc {
+	return atMost(1, func(c *cli.Context) error {
+		if file := c.Args().First(); file != "" {
+			if given := c.String(configFlag); given != "" && given != os.Getenv(configEnv) {
+				return usagef("unexpected argument %q: the file is given by --%s", file, configFlag)
+			}
+			if err := c.Set(configFlag, file); err != nil {
+				return err
+			}
+		}
+		return action(c)
+	})
 }
 
 func writeConfig(c *cli.Context, cfg *config.AgentConfiguration) error {
@@ -259,14 +277,14 @@ func rbacCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "rbac",
 		Usage:     "print the permissions that an agent needs on the server",
-		UsageText: "snapcache config rbac [--config FILE] [--name NAME] [--namespace NAMESPACE] [-o yaml|json]",
+		UsageText: "snapcache config rbac [[--config] FILE] [--name NAME] [--namespace NAMESPACE] [-o yaml|json]",
 		Description: `Prints a service account with the roles and bindings that an agent with this
 configuration needs, and no more: list and watch on the cached resources, get on those
 without a selector, and get by name on the namespace kube-system and on the
 definitions of custom resources.
 
-   snapcache config rbac --config agent.yaml | kubectl apply -f -
-   snapcache config rbac --config agent.yaml --name edge --namespace system -o json
+   snapcache config rbac agent.yaml | kubectl apply -f -
+   snapcache config rbac agent.yaml --name edge --namespace system -o json
 
 A resource that is cached in some namespaces gets a role in each; they have to exist.`,
 		Flags: []cli.Flag{
@@ -275,7 +293,7 @@ A resource that is cached in some namespaces gets a role in each; they have to e
 			&cli.StringFlag{Name: namespaceFlag, Aliases: []string{"n"}, Value: "snapcache", Usage: "`NAMESPACE` of the service account", Action: validName(namespaceFlag)},
 			newOutputFlag("rbac"),
 		},
-		Action: atMost(0, printRBAC),
+		Action: fromFile(printRBAC),
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 // Names of options that are used in more than one place.
 const (
 	configFlag    = "config"
+	configEnv     = "SNAPCACHE_CONFIG"
 	socketFlag    = "socket"
 	dbFlag        = "db"
 	outputFlag    = "output"
@@ -30,7 +31,7 @@ const (
 
 func configFileFlag() cli.Flag {
 	return &cli.StringFlag{
-		Name: configFlag, Usage: "the agent's configuration `FILE`; default: the built-in defaults", EnvVars: []string{"SNAPCACHE_CONFIG"},
+		Name: configFlag, Usage: "the agent's configuration `FILE`; default: the built-in defaults", EnvVars: []string{configEnv},
 		TakesFile: true,
 	}
 }

@@ -27,7 +27,8 @@ A type is a plural, singular or short name or a kind, with group if it needs one
 wide, json, yaml, kyaml, name,
 custom-columns=, jsonpath=, jsonpath-as-json=, jsonpath-file=, go-template=, go-template-file=.
 
-Errors are worded as kubectl's and exit with 1.`
+Errors are worded as kubectl's and exit with 1. If a type is not cached, the error has
+the types that are.`
 
 func getCommand() *cli.Command {
 	return &cli.Command{

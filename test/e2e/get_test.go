@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -55,6 +56,10 @@ var likeKubectl = []string{
 	"events.events.k8s.io -A",
 	"ev -A",
 
+	// Line breaks in cells.
+	"ev -o wide",
+	"ev -o wide --no-headers",
+
 	// Other formats.
 	"pods,cm -A -o json",
 	"pods,cm -A -o yaml",
@@ -80,8 +85,6 @@ var likeKubectl = []string{
 	"pods -A --sort-by .spec.nodeName -o jsonpath={.items[*].spec.nodeName}",
 
 	// Errors.
-	"nope",
-	"pods,nope",
 	"pods x",
 	"pods x -n shop-0001",
 	"pods x -n none",
@@ -105,6 +108,21 @@ var likeKubectl = []string{
 	"pods,svc -w",
 }
 
+// eventOfLines has a message of two lines, the second one longer than what is shown of all messages.
+const eventOfLines = `apiVersion: v1
+kind: Event
+metadata: {name: lines, namespace: default}
+involvedObject: {kind: Pod, name: lines, namespace: default}
+reason: Lines
+type: Warning
+message: |-
+  one line
+  and then a line that is much longer than all messages that a quiet control plane has in its events, and not shown
+firstTimestamp: "2026-01-02T03:04:05Z"
+lastTimestamp: "2026-01-02T03:04:05Z"
+count: 1
+`
+
 // TestGetLikeKubectl compares get with kubectl, both on a kube-apiserver: what snapcache prints, not
 // what it serves.
 func TestGetLikeKubectl(t *testing.T) {
@@ -112,6 +130,9 @@ func TestGetLikeKubectl(t *testing.T) {
 	cp := quietControlPlane(t)
 	x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: "- resource: nodes"})
 	serveAsAgent(t, x.socket, cp)
+	lines := filepath.Join(t.TempDir(), "event.yaml")
+	require.NoError(t, os.WriteFile(lines, []byte(eventOfLines), 0o600))
+	require.Zero(t, runKubectl(t, cp, "apply", "-f", lines).code)
 	for _, args := range likeKubectl {
 		t.Run(args, func(t *testing.T) {
 			t.Parallel()
@@ -135,7 +156,6 @@ var fromCache = []string{
 	"pods -n none",
 	"pods x -n shop-0001",
 	"pods x y -o json",
-	"nope",
 	"pods -l a!",
 	"pods --field-selector a=b",
 }

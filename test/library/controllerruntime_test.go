@@ -2,6 +2,7 @@ package library
 
 import (
 	"context"
+	"net/http"
 	"sync"
 	"testing"
 
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -63,13 +65,22 @@ func (r *reconciler) snapshot() map[string]string {
 // until stop is called.
 func manage(t *testing.T, namespaces map[string]cache.Config, dir string, req *requests) (r *reconciler, stop func()) {
 	t.Helper()
+	return manageWith(t, namespaces, dir, req.config("configmaps"), nil)
+}
+
+// manageWith is manage with a connection, and with the mapper of kinds in place of the default.
+func manageWith(
+	t *testing.T, namespaces map[string]cache.Config, dir string, cfg *rest.Config, mapper func(*rest.Config, *http.Client) (apimeta.RESTMapper, error),
+) (r *reconciler, stop func()) {
+	t.Helper()
 	ctrl.SetLogger(klog.Background())
 	db := openStore(t, dir)
 	unique := true
-	mgr, err := ctrl.NewManager(req.config("configmaps"), ctrl.Options{
-		Scheme:     scheme.Scheme,
-		Metrics:    server.Options{BindAddress: "0"},
-		Controller: config.Controller{SkipNameValidation: &unique},
+	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
+		Scheme:         scheme.Scheme,
+		MapperProvider: mapper,
+		Metrics:        server.Options{BindAddress: "0"},
+		Controller:     config.Controller{SkipNameValidation: &unique},
 		Cache: cache.Options{
 			DefaultNamespaces: namespaces,
 			NewInformer:       informer.NewFunc(db, informer.WithScheme(scheme.Scheme)),
@@ -130,6 +141,31 @@ func TestControllerRuntime(t *testing.T) {
 	require.True(t, apierrors.IsNotFound(r.client.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "c"}, &gone)))
 	remove(t, c, ns, "a")
 	awaitFound(t, r, map[string]string{"a": "gone"})
+	stop()
+}
+
+// A manager with a mapper of its kinds starts without the server, on what its store has.
+func TestManagerStartsOffline(t *testing.T) {
+	const ns = "manager-offline"
+	c, dir, p := clientset(t, ns), t.TempDir(), newProxy(t, "configmaps")
+	put(t, c, ns, "a", "1", nil)
+	put(t, c, ns, "b", "1", nil)
+	namespaces := map[string]cache.Config{ns: {}}
+	kinds := func(*rest.Config, *http.Client) (apimeta.RESTMapper, error) {
+		mapper := apimeta.NewDefaultRESTMapper(nil)
+		mapper.Add(corev1.SchemeGroupVersion.WithKind("ConfigMap"), apimeta.RESTScopeNamespace)
+		return mapper, nil
+	}
+	r, stop := manageWith(t, namespaces, dir, p.config(), kinds)
+	awaitFound(t, r, map[string]string{"a": "1", "b": "1"})
+	stop()
+
+	p.down()
+	put(t, c, ns, "a", "2", nil)
+	r, stop = manageWith(t, namespaces, dir, p.config(), kinds)
+	awaitFound(t, r, map[string]string{"a": "1", "b": "1"})
+	p.up()
+	awaitFound(t, r, map[string]string{"a": "2", "b": "1"})
 	stop()
 }
 

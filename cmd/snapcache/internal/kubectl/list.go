@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/tidwall/gjson"
@@ -124,5 +125,15 @@ func decodeRow(raw []byte) (metav1.TableRow, error) {
 	}
 	m := metav1.ObjectMeta{Namespace: in.Object.Metadata.Namespace, Labels: in.Object.Metadata.Labels}
 	row.Object.Object = &metav1.PartialObjectMetadata{ObjectMeta: m}
-	return row, utiljson.Unmarshal(in.Cells, &row.Cells) // with integers as int64
+	err := utiljson.Unmarshal(in.Cells, &row.Cells) // with integers as int64
+	for i, cell := range row.Cells {
+		// The printer does so, too, but makes the column as wide as the whole text.
+		if text, ok := cell.(string); ok && strings.ContainsAny(text, breaks) {
+			row.Cells[i] = text[:strings.IndexAny(text, breaks)] + "..."
+		}
+	}
+	return row, err
 }
+
+// breaks are the characters at which the text of a cell is cut.
+const breaks = "\f\n\r"

@@ -61,7 +61,21 @@ func (rs resources) find(arg string) (*resource, error) {
 			return r, nil
 		}
 	}
-	return nil, fmt.Errorf("the server doesn't have a resource type %q", gr.Resource)
+	return nil, fmt.Errorf("%s is not cached: %s", gr, rs.names())
+}
+
+// names returns the names of all resources in words.
+func (rs resources) names() string {
+	var names []string
+	for _, r := range rs.all {
+		if name := r.GroupResource().String(); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return "nothing is"
+	}
+	return "there is " + strings.Join(slices.Sorted(slices.Values(names)), ", ")
 }
 
 // named finds a plural, a singular or a short name. An empty group or version is any. A group may be
