@@ -216,7 +216,12 @@ func (m missingProgram) build(ctx context.Context, log io.Writer) error {
 	cmd.Dir = m.source
 	// The caller's flags and workspace are not for this module.
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off")
-	if out, err := cmd.CombinedOutput(); err != nil {
+	stop := everyHalfMinute(func() {
+		fmt.Fprintf(log, "still building %s, for %s\n", m.name, time.Since(began).Round(time.Second))
+	})
+	out, err := cmd.CombinedOutput()
+	stop()
+	if err != nil {
 		return fmt.Errorf("build %s: %w\n%s", m.name, err, out)
 	}
 	if err := os.Rename(partial, m.target); err != nil {
@@ -224,6 +229,29 @@ func (m missingProgram) build(ctx context.Context, log io.Writer) error {
 	}
 	fmt.Fprintf(log, "built %s in %s\n", m.name, time.Since(began).Round(time.Second))
 	return nil
+}
+
+// everyHalfMinute calls report each half minute until stop, which waits for a call in progress.
+func everyHalfMinute(report func()) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		t := time.NewTicker(30 * time.Second)
+		defer t.Stop()
+		for {
+			select {
+			case <-t.C:
+				report()
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
 }
 
 // ldflags returns the linker flags that strip the program and set its version. A Kubernetes program

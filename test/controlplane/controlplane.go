@@ -26,6 +26,8 @@ type Options struct {
 	// EtcdURL is the address of another control plane's etcd, or of a proxy to it, to use in
 	// place of an etcd of its own: two apiservers of one cluster.
 	EtcdURL string
+	// Binaries are the servers to start, see [Servers]; nil means those of [Build].
+	Binaries *Binaries
 	// Port is the apiserver's port on 127.0.0.1; 0 means a free one.
 	Port int
 	// APIServerArgs are flags appended to the apiserver's, "--name=value". A list is appended to, so
@@ -61,7 +63,7 @@ type ControlPlane struct {
 	apiserver *process
 }
 
-// Start builds the missing programs and starts a control plane. It returns when the apiserver is
+// Start starts a control plane, and builds its programs if they are missing and not given. It returns when the apiserver is
 // ready, the namespace kube-system exists and the users have their rights. ctx bounds the start
 // only, not the lifetime of the servers.
 func Start(ctx context.Context, o Options) (*ControlPlane, error) {
@@ -71,11 +73,14 @@ func Start(ctx context.Context, o Options) (*ControlPlane, error) {
 	if o.StopGrace == 0 {
 		o.StopGrace = defaultGrace
 	}
-	bin, err := Build(ctx, o.Log)
-	if err != nil {
-		return nil, err
+	if o.Binaries == nil {
+		built, err := Build(ctx, o.Log)
+		if err != nil {
+			return nil, err
+		}
+		o.Binaries = &built
 	}
-	cp := &ControlPlane{bin: bin, args: o.APIServerArgs, log: o.Log, grace: o.StopGrace, etcdURL: o.EtcdURL}
+	cp := &ControlPlane{bin: *o.Binaries, args: o.APIServerArgs, log: o.Log, grace: o.StopGrace, etcdURL: o.EtcdURL}
 	if err := cp.prepare(o); err != nil {
 		return nil, errors.Join(err, cp.Stop())
 	}
@@ -192,6 +197,9 @@ func (cp *ControlPlane) Kubectl(ctx context.Context, args ...string) ([]byte, er
 	if err != nil {
 		return nil, err
 	}
+	if err := cp.need(ctx, kubectl, &cp.bin.Kubectl); err != nil {
+		return nil, err
+	}
 	cmd := exec.CommandContext(ctx, cp.bin.Kubectl, args...)
 	// kubectl's discovery cache is below HOME; the caller's must have no effect.
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "HOME="+cp.dir)
@@ -201,6 +209,18 @@ func (cp *ControlPlane) Kubectl(ctx context.Context, args ...string) ([]byte, er
 		return stdout.Bytes(), fmt.Errorf("kubectl %q: %w: %s", args, err, bytes.TrimSpace(stderr.Bytes()))
 	}
 	return stdout.Bytes(), nil
+}
+
+// need builds a program that was not built when the control plane was started.
+func (cp *ControlPlane) need(ctx context.Context, p program, path *string) error {
+	cp.mu.Lock()
+	defer cp.mu.Unlock()
+	if *path != "" {
+		return nil
+	}
+	paths, err := buildAll(ctx, cp.log, []program{p})
+	*path = paths[p.name]
+	return err
 }
 
 // KubectlPath returns the path of the built kubectl.

@@ -169,6 +169,9 @@ func (cp *ControlPlane) SaveEtcd(ctx context.Context, dir string) error {
 	if err := os.MkdirAll(filepath.Dir(partial), 0o755); err != nil {
 		return fmt.Errorf("save etcd: %w", err)
 	}
+	if err := cp.need(ctx, etcdutl, &cp.bin.Etcdutl); err != nil {
+		return fmt.Errorf("save etcd: %w", err)
+	}
 	cmd := exec.CommandContext(ctx, cp.bin.Etcdutl, "snapshot", "restore", snapshot, "--data-dir="+partial)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("save etcd: %w: %s", err, out)

@@ -40,6 +40,7 @@ func newApp() *cli.App {
 		HideHelpCommand: true,
 		Commands: append([]*cli.Command{
 			buildCommand(),
+			serversCommand(),
 			startCommand(),
 			kubeconfigCommand(),
 			seedCommand(),

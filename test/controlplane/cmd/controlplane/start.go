@@ -40,9 +40,29 @@ func buildCommand() *cli.Command {
 	}
 }
 
+func serversCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "servers",
+		Usage: "print the etcd and the kube-apiserver that \"start --installed\" uses",
+		Description: "They are looked for in the folder that " + controlplane.AssetsEnv + " names, or on the PATH. " +
+			"A missing one, or one whose version does not fit, is built.",
+		Before: noArguments,
+		Action: func(c *cli.Context) error {
+			bin, err := controlplane.Servers(c.Context, os.Stderr)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintln(c.App.Writer, bin.Etcd)
+			fmt.Fprintln(c.App.Writer, bin.APIServer)
+			return nil
+		},
+	}
+}
+
 func startCommand() *cli.Command {
 	flags := []cli.Flag{
 		dirFlag(),
+		&cli.BoolFlag{Name: "installed", Usage: "use an installed etcd and kube-apiserver, see the command servers"},
 		&cli.IntFlag{Name: "port", Usage: "port of the apiserver", DefaultText: "a free one"},
 		&cli.StringFlag{Name: "from", Usage: "start from what save wrote to this `FOLDER`, where dir has no data yet"},
 		&cli.StringSliceFlag{Name: "apiserver-arg", Usage: "more `FLAGS` of the apiserver, \"--name=value\""},
@@ -56,7 +76,16 @@ func startCommand() *cli.Command {
 		Before: noArguments,
 		Action: func(c *cli.Context) error {
 			began := time.Now()
+			var servers *controlplane.Binaries
+			if c.Bool("installed") {
+				found, err := controlplane.Servers(c.Context, os.Stderr)
+				if err != nil {
+					return err
+				}
+				servers = &found
+			}
 			cp, err := controlplane.Start(c.Context, controlplane.Options{
+				Binaries:      servers,
 				Dir:           c.String("dir"),
 				Port:          c.Int("port"),
 				EtcdData:      c.String("from"),
