@@ -74,8 +74,9 @@ func TestUnstorableObjects(t *testing.T) {
 				require.Equal(t, "4", inf.LastSyncResourceVersion())
 				require.EqualValues(t, 1, scrape(t, m, "skipped_total", ""))
 				mu.Lock()
-				require.Len(t, reported, 1)
+				got := len(reported)
 				mu.Unlock()
+				require.Equal(t, 1, got)
 
 				// And in a list.
 				s.set(func(s *server) { s.compacted = s.rv })

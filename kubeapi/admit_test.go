@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -143,12 +144,13 @@ func TestFleetLists(t *testing.T) {
 
 		time.Sleep(waitLimit + time.Second)
 		mu.Lock()
-		t.Logf("refused, by Retry-After: %v", refused)
-		require.Greater(t, len(refused), 3)
-		for _, n := range refused {
+		refusals := maps.Clone(refused)
+		mu.Unlock()
+		t.Logf("refused, by Retry-After: %v", refusals)
+		require.Greater(t, len(refusals), 3)
+		for _, n := range refusals {
 			require.LessOrEqual(t, n, 2*retryRate)
 		}
-		mu.Unlock()
 		close(read)
 		all.Wait()
 		require.EqualValues(t, spokes/5, served.Load())

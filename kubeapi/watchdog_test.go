@@ -19,6 +19,7 @@ type lazyClient struct {
 	takes    time.Duration
 	deadline time.Time
 	past     chan struct{} // closed once the deadline was set to the past
+	cut      bool          // past is closed
 	over     bool          // the answer has ended
 	late     int           // deadlines after that
 }
@@ -29,7 +30,8 @@ func (c *lazyClient) SetWriteDeadline(at time.Time) error {
 	if c.over {
 		c.late++ // net/http would panic
 	}
-	if c.deadline = at; !at.IsZero() && at.Before(time.Now()) {
+	if c.deadline = at; !at.IsZero() && at.Before(time.Now()) && !c.cut {
+		c.cut = true
 		close(c.past)
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/iotest"
 
@@ -462,6 +463,7 @@ func TestListPrefetchesPages(t *testing.T) {
 		for _, fails := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, fails %v", p.name, fails), func(t *testing.T) {
 				second := make(chan struct{})
+				askedNext := sync.OnceFunc(func() { close(second) }) // a transport may repeat a GET
 				c := p.serve(t, func(w http.ResponseWriter, r *http.Request) {
 					w.Header().Set("Content-Type", "application/json")
 					const head = `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"12","continue":%q},"items":[{"metadata":{"name":%q}}`
@@ -474,7 +476,7 @@ func TestListPrefetchesPages(t *testing.T) {
 						<-second
 						_, _ = io.WriteString(w, `,{"metadata":{"name":"b"}}]}`)
 					case "2":
-						close(second)
+						askedNext()
 						if fails {
 							<-r.Context().Done()
 							return
