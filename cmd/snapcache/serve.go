@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -28,7 +29,9 @@ import (
 const serveDescription = `Serves a snapshot, a database file or a support bundle of Troubleshoot (troubleshoot.sh)
 as a read-only Kubernetes API, until it is interrupted: for kubectl and other clients that
 read. The file is not changed. No agent can have it open meanwhile: a running agent serves
-the same API on its socket. A bundle is read into memory.
+the same API on its socket. The objects of a bundle go to a temporary file ($TMPDIR); a
+file in the bundle that can't be read is named in a warning, and the rest is served.
+Ctrl-C ends the loading, too.
 
    snapcache serve --from 20260304T050607.000Z
    snapcache serve --from copy-of-cache.db --address 127.0.0.1:8001
@@ -134,7 +137,7 @@ func openServed(ctx context.Context, c *cli.Context) (store.DB, error) {
 	dir := snapshot.Dir{Path: cfg.Snapshots.Dir}
 	l := &lookup{from: dir.Find(c.String(fromFlag)), keys: func() (bolt.Keyring, error) { return readKeys(c) }}
 	if bundle.Is(l.from) {
-		return bundle.Open(l.from)
+		return openBundle(ctx, l.from, c.App.ErrWriter)
 	}
 	_, _, err = l.open(ctx)
 	if errors.Is(err, snapshot.ErrForeign) {
@@ -146,6 +149,19 @@ func openServed(ctx context.Context, c *cli.Context) (store.DB, error) {
 		return nil, err
 	}
 	return l.kept, nil
+}
+
+// openBundle reads a bundle, with a line on stderr for each file that is missing or cut off.
+func openBundle(ctx context.Context, file string, stderr io.Writer) (store.DB, error) {
+	ctx, progress, done := newProgress(ctx)
+	defer done()
+	return bundle.Open(ctx, file, bundle.Options{
+		Progress: func(read, total int64) { progress.step(snapshot.StepRead, read, total) },
+		Warn: func(text string) {
+			progress.clear()
+			_, _ = fmt.Fprintf(stderr, "snapcache: warning: %s: %s\n", file, text) // there is no other place to report it
+		},
+	})
 }
 
 func usageOf(socket, kubeconfig string) (text string) {

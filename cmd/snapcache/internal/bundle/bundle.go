@@ -1,38 +1,38 @@
 // Package bundle reads the objects in a support bundle of Troubleshoot (troubleshoot.sh): a tar archive,
 // packed with gzip, in which the files in the folder cluster-resources are lists of objects.
+//
+// A bundle comes from someone else's cluster, often over someone else's network. Its objects go to a
+// temporary database as they are read, and everything that an archive claims is bounded, so the memory
+// is that of one file. A file that can't be read, or is cut off, costs only what is missing of it.
 package bundle
 
 import (
-	"archive/tar"
-	"bytes"
-	"compress/gzip"
-	"encoding/json"
+	"context"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
-	"path"
-	"slices"
-	"strings"
-	"time"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/yaml"
+	"path/filepath"
 
 	"github.com/snapcache/snapcache/store"
-	"github.com/snapcache/snapcache/store/memory"
+	"github.com/snapcache/snapcache/store/bolt"
 )
 
 const (
-	// folder has the objects, in each bundle below one of the bundle's own name.
-	folder = "/cluster-resources/"
+	// maxBytes limits the objects of a bundle, as they are in its files, and maxObjects their number.
+	maxBytes   = 1 << 30
+	maxObjects = 500_000
 
-	// discovery is the file with what the server served, as lists of API resources.
-	discovery = folder + "resources.json"
+	// maxFileBytes limits one file, which is in memory while it is read; maxYAMLBytes one object that is
+	// YAML, which takes some hundred times its length while it is decoded; maxDiscoveryBytes the list of
+	// the resources.
+	maxFileBytes      = 128 << 20
+	maxYAMLBytes      = 3 << 19
+	maxDiscoveryBytes = 4 << 20
 
-	// maxBytes limits what is read of a bundle, which is kept in memory.
-	maxBytes = 1 << 30
+	// maxResources limits the resources; each holds up to budgetBytes of objects until they are written.
+	maxResources = 512
+	budgetBytes  = 1 << 20
 )
 
 // ErrNone means that a file is no support bundle.
@@ -50,91 +50,47 @@ func Is(file string) bool {
 	return err == nil && string(head) == "\x1f\x8b"
 }
 
-// Open reads the objects of a bundle into memory, as a collection for each resource that it has a list of.
-// The time of the archive is that of the collections. The error is ErrNone if there is none.
-func Open(file string) (store.DB, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }() // opened for reading
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	files, err := read(f)
-	if err != nil {
-		return nil, fmt.Errorf("support bundle %s: %w", file, err)
-	}
-	db, err := load(files, info.ModTime())
-	if err != nil {
-		return nil, fmt.Errorf("support bundle %s: %w", file, err)
-	}
-	return db, nil
+// Options are optional.
+type Options struct {
+	// Warn receives what is missing, and why: the name of a file, and what is served of it.
+	Warn func(text string)
+
+	// Progress receives how many bytes of the archive have been read, of how many.
+	Progress func(done, total int64)
 }
 
-// read returns the files of objects, as JSON, by their paths from folder on.
-func read(r io.Reader) (map[string][]byte, error) {
-	unpacked, err := gzip.NewReader(r)
+// Open reads the objects of a bundle, as a collection for each resource that it has a list of, into a
+// temporary database without a name, which is gone when it is closed. The time of the archive is that of
+// the collections. The error is ErrNone if there is none, and that of ctx once ctx is done.
+func Open(ctx context.Context, file string, opts Options) (_ store.DB, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("support bundle %s: %w", file, err)
+		}
+	}()
+	dir, err := os.MkdirTemp("", "snapcache-bundle-*")
 	if err != nil {
 		return nil, err
 	}
-	files, left := map[string][]byte{}, int64(maxBytes)
-	for archive := tar.NewReader(unpacked); ; {
-		h, err := archive.Next()
-		if errors.Is(err, io.EOF) {
-			return files, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		_, name, found := strings.Cut("/"+path.Clean(h.Name), folder)
-		extension := path.Ext(name)
-		if !found || h.Typeflag != tar.TypeReg || !slices.Contains([]string{".json", ".yaml", ".yml"}, extension) {
-			continue
-		}
-		if left -= h.Size; left < 0 {
-			return nil, fmt.Errorf("its objects have more than %d MiB", maxBytes>>20)
-		}
-		body, err := io.ReadAll(archive)
-		if err != nil {
-			return nil, err
-		}
-		if extension != ".json" {
-			if body, err = yaml.YAMLToJSON(body); err != nil {
-				return nil, fmt.Errorf("%s: %w", h.Name, err)
-			}
-		}
-		files[folder+name] = body
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	a := &archive{ctx: ctx, file: file, opts: opts}
+	if err := a.discover(); err != nil {
+		return nil, err
 	}
-}
-
-// load makes the collections.
-func load(files map[string][]byte, at time.Time) (store.DB, error) {
-	var served []*metav1.APIResourceList
-	if body := files[discovery]; body != nil {
-		if err := json.Unmarshal(body, &served); err != nil {
-			return nil, fmt.Errorf("%s: %w", discovery, err)
-		}
+	if err := bolt.CheckFreeSpace(dir, 2*a.size); err != nil { // the records are compressed, too
+		return nil, err
 	}
-	all := newResources(served)
-	for _, name := range slices.Sorted(maps.Keys(files)) {
-		if err := all.add(name, bytes.TrimSpace(files[name])); err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
+	path := filepath.Join(dir, "cache.db")
+	db, err := bolt.Open(path, bolt.Options{MaxBytes: maxBytes, ReplaceBudget: budgetBytes})
+	if err != nil {
+		return nil, err
 	}
-	if len(all.found) == 0 {
-		return nil, fmt.Errorf("%w: it has no objects in %s", ErrNone, folder)
+	if err := errors.Join(a.load(db), db.Close()); err != nil {
+		return nil, err
 	}
-	db := memory.New(memory.WithoutHistory())
-	for _, r := range all.found {
-		description, err := all.describe(r)
-		if err != nil {
-			return nil, err
-		}
-		if err := r.store(db, description, at); err != nil {
-			return nil, fmt.Errorf("%s: %w", r.info.ID, err)
-		}
+	readOnly, err := bolt.Open(path, bolt.Options{ReadOnly: true, MaxBytes: maxBytes})
+	if err != nil {
+		return nil, err
 	}
-	return db, nil
+	return readOnly, nil
 }

@@ -4,9 +4,17 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -27,7 +35,8 @@ func pack(t *testing.T, files map[string]string) string {
 	var b bytes.Buffer
 	packed := gzip.NewWriter(&b)
 	archive := tar.NewWriter(packed)
-	for name, body := range files {
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		body := files[name]
 		require.NoError(t, archive.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o600, Size: int64(len(body))}))
 		_, err := archive.Write([]byte(body))
 		require.NoError(t, err)
@@ -84,7 +93,7 @@ func TestOpen(t *testing.T) {
 			}
 			file := pack(t, files)
 			require.True(t, Is(file))
-			db, err := Open(file)
+			db, err := Open(t.Context(), file, Options{Warn: func(text string) { t.Error(text) }})
 			require.NoError(t, err)
 			defer func() { require.NoError(t, db.Close()) }()
 			all, err := db.Collections()
@@ -109,7 +118,7 @@ func TestDescription(t *testing.T) {
 	})
 	at := time.Date(2026, time.March, 4, 5, 6, 7, 0, time.UTC)
 	require.NoError(t, os.Chtimes(file, at, at))
-	db, err := Open(file)
+	db, err := Open(t.Context(), file, Options{Warn: func(text string) { t.Error(text) }})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, db.Close()) }()
 
@@ -134,6 +143,120 @@ func TestDescription(t *testing.T) {
 	require.Equal(t, []string{".spec.size"}, d.SelectableFields)
 }
 
+// opened opens a bundle and returns its warnings.
+func opened(t *testing.T, file string) (db store.DB, warnings []string) {
+	t.Helper()
+	db, err := Open(t.Context(), file, Options{Warn: func(text string) { warnings = append(warnings, text) }})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	return db, warnings
+}
+
+// A file that can't be read costs what is missing of it, and is named.
+func TestOpen_BadFile_ServesTheRest(t *testing.T) {
+	const list = `{"kind":"PodList","apiVersion":"v1","items":[{"metadata":{"name":"a","namespace":"shop"}},{"metadata":{"name":"b","namespace":"shop"}}]}`
+	whole := map[string]string{"b" + discovery: served, "b" + folder + "pods/bar.json": `[{"metadata":{"name":"x","namespace":"bar"}}]`}
+	for _, c := range []struct {
+		name, file, body string
+		keys             []string
+		warning          string
+	}{
+		{"truncated", "pods/shop.json", list[:len(list)-20], []string{"bar/x", "shop/a"}, "after offset 116; served objects of it: 1"},
+		{"cut after an object", "pods/shop.json", list[:len(list)-2], []string{"bar/x", "shop/a", "shop/b"}, "after offset 134; served objects of it: 2"},
+		{"text", "pods/shop.json", `{"kind":"PodList","apiVersion":"v1","items":[error`, []string{"bar/x"}, "served objects of it: 0"},
+		{"something behind the list", "pods/shop.json", list + "}", []string{"bar/x", "shop/a", "shop/b"}, "invalid character '}'"},
+		{"YAML that is none", "pods/shop.yaml", "- {metadata: {name: a, namespace: shop}}\n- {metadata: [\n", []string{"bar/x", "shop/a"}, "yaml: "},
+		{"nested too deep", "pods/shop.json", `[` + strings.Repeat("[", 20_000), []string{"bar/x"}, "exceeded max depth"},
+		{"one object that is cut off", "pods/shop.json", `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a"`, []string{"bar/x"}, "not a valid JSON object"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			files := maps.Clone(whole)
+			files["b"+folder+c.file] = c.body
+			db, warnings := opened(t, pack(t, files))
+			require.Equal(t, c.keys, objects(t, db, "pods"))
+			require.Len(t, warnings, 1)
+			require.Contains(t, warnings[0], folder+c.file+" can't be read to its end: ")
+			require.Contains(t, warnings[0], c.warning)
+		})
+	}
+	t.Run("discovery", func(t *testing.T) {
+		files := maps.Clone(whole)
+		files["b"+discovery] = served[:40]
+		files["b"+folder+"nodes.json"] = `{"kind":"NodeList","apiVersion":"v1","items":[{"metadata":{"name":"edge-1"}}]}`
+		db, warnings := opened(t, pack(t, files))
+		require.Equal(t, []string{"edge-1"}, objects(t, db, "nodes"))
+		require.Contains(t, warnings[0], discovery+" can't be read, so the names of resources are guesses")
+	})
+}
+
+// Of an archive that ends early, what came before is served.
+func TestOpen_ArchiveCut_ServesTheBeginning(t *testing.T) {
+	noise := make([]byte, 100_000)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(noise)
+	file := pack(t, map[string]string{
+		"b" + folder + "nodes.json": `{"kind":"NodeList","apiVersion":"v1","items":[{"metadata":{"name":"edge-1"}}]}`,
+		"b" + folder + "z.json":     `[{"apiVersion":"v1","kind":"Pod","metadata":{"name":"till","annotations":{"x":"` + hex.EncodeToString(noise) + `"}}}]`,
+	})
+	whole, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(file, whole[:len(whole)/2], 0o600))
+	db, warnings := opened(t, file)
+	require.Equal(t, []string{"edge-1"}, objects(t, db, "nodes"))
+	require.Len(t, warnings, 2)
+	require.Contains(t, warnings[0], folder+"z.json can't be read to its end: unexpected EOF")
+	require.Contains(t, warnings[1], "the archive can't be read to its end: unexpected EOF: what comes after "+folder+"z.json is missing")
+}
+
+// Loading ends with its context, and leaves no file.
+func TestOpen_Cancelled(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	body := `[{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}}` + strings.Repeat(`,{"apiVersion":"v1","kind":"Pod","metadata":{"name":"b"}}`, 1000) + `]`
+	file := pack(t, map[string]string{"b" + folder + "pods.json": body})
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := Open(ctx, file, Options{Progress: func(int64, int64) { cancel() }})
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorContains(t, err, file)
+	left, err := os.ReadDir(os.Getenv("TMPDIR"))
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
+// What an archive claims is bounded: a file that is too long is left out, too many of them are refused.
+func TestOpen_Limits(t *testing.T) {
+	bomb := func(files int, each int64) string {
+		file := filepath.Join(t.TempDir(), "bomb.tar.gz")
+		f, err := os.Create(file)
+		require.NoError(t, err)
+		packed := gzip.NewWriter(f)
+		archive := tar.NewWriter(packed)
+		for i := range files {
+			name := fmt.Sprintf("b%s%d.json", folder, i)
+			require.NoError(t, archive.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o600, Size: each}))
+			_, err := io.Copy(archive, io.LimitReader(spaces{}, each))
+			require.NoError(t, err)
+		}
+		require.NoError(t, archive.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "b" + folder + "z.json", Mode: 0o600, Size: int64(len(served))}))
+		_, err = archive.Write([]byte(served))
+		require.NoError(t, errors.Join(err, archive.Close(), packed.Close(), f.Close()))
+		return file
+	}
+	_, err := Open(t.Context(), bomb(9, maxFileBytes), Options{})
+	require.ErrorContains(t, err, "its objects have more than 1024 MiB")
+	var warnings []string
+	_, err = Open(t.Context(), bomb(1, maxFileBytes+1), Options{Warn: func(text string) { warnings = append(warnings, text) }})
+	require.ErrorIs(t, err, ErrNone)
+	require.Equal(t, []string{folder + "0.json is left out: it has 134217729 bytes, more than 128 MiB"}, warnings)
+}
+
+type spaces struct{}
+
+func (spaces) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = ' '
+	}
+	return len(p), nil
+}
+
 // TestOpenRefuses what is no bundle, or only a part of one.
 func TestOpenRefuses(t *testing.T) {
 	whole, err := os.ReadFile(pack(t, map[string]string{"b" + folder + "n.json": `[{"apiVersion":"v1","kind":"Node","metadata":{"name":"edge-1"}}]`}))
@@ -143,20 +266,20 @@ func TestOpenRefuses(t *testing.T) {
 		file []byte
 		text string
 	}{
-		{"a part", whole[:len(whole)-20], "unexpected EOF"},
+		{"a part", whole[:len(whole)/2], "unexpected EOF"},
 		{"no archive", slices.Concat(whole[:10], []byte("nothing")), "corrupt"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "bundle.tar.gz")
 			require.NoError(t, os.WriteFile(file, c.file, 0o600))
-			_, err := Open(file)
+			_, err := Open(t.Context(), file, Options{})
 			require.ErrorContains(t, err, file)
 			require.ErrorContains(t, err, c.text)
 		})
 	}
-	_, err = Open(pack(t, map[string]string{"b/logs/x.json": `[{"apiVersion":"v1","kind":"Node","metadata":{"name":"edge-1"}}]`}))
+	_, err = Open(t.Context(), pack(t, map[string]string{"b/logs/x.json": `[{"apiVersion":"v1","kind":"Node","metadata":{"name":"edge-1"}}]`}), Options{})
 	require.ErrorIs(t, err, ErrNone)
-	_, err = Open(pack(t, map[string]string{"b" + folder + "n.json": `[{"apiVersion"`}))
-	require.ErrorContains(t, err, "n.json")
+	_, err = Open(t.Context(), pack(t, map[string]string{"b" + folder + "n.json": `[{"apiVersion"`}), Options{})
+	require.ErrorIs(t, err, ErrNone)
 	require.False(t, Is(filepath.Join(t.TempDir(), "missing")))
 }

@@ -1,76 +1,173 @@
 package bundle
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
 	"path"
 	"strings"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/tidwall/gjson"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
 
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt"
 	"github.com/snapcache/snapcache/upstream"
 )
 
 // resources are those that a bundle has objects of.
 type resources struct {
 	served []*metav1.APIResourceList
+	db     *bolt.DB
 	found  map[schema.GroupKind]*resource // in one version
+	count  int                            // of the objects that were added
 }
 
 // resource is what a bundle has of a resource.
 type resource struct {
-	info    store.Info
-	objects map[string]*object.Object // by key
+	info       store.Info
+	collection store.Collection
+	list       store.Replacement
+	rv         string // the highest of the objects
 }
 
-func newResources(served []*metav1.APIResourceList) *resources {
-	return &resources{served: served, found: map[schema.GroupKind]*resource{}}
+// fatalError ends the reading of a bundle. Other errors are those of one file.
+type fatalError struct{ err error }
+
+func (e *fatalError) Error() string { return e.err.Error() }
+func (e *fatalError) Unwrap() error { return e.err }
+
+func newResources(served []*metav1.APIResourceList, db *bolt.DB) *resources {
+	return &resources{served: served, db: db, found: map[schema.GroupKind]*resource{}}
 }
 
 // add adds the objects of a file: an array, a list or one object. What is none of these, such as the errors
-// of a collector, is left out.
-func (rs *resources) add(name string, body []byte) error {
-	var list struct {
-		metav1.TypeMeta
-		Items []json.RawMessage `json:"items"`
+// of a collector, is left out. If a part of the file can't be read, the objects before it are added.
+func (rs *resources) add(ctx context.Context, name string, body []byte) error {
+	if path.Ext(name) == ".json" {
+		return rs.addJSON(ctx, name, body)
 	}
-	switch {
-	case len(body) == 0:
-		return nil
-	case body[0] == '[':
-		if err := json.Unmarshal(body, &list.Items); err != nil {
-			return err
+	for _, part := range yamlParts(body) {
+		if len(part) > maxYAMLBytes {
+			return fmt.Errorf("an object of %d bytes of YAML", len(part))
 		}
-	case body[0] != '{':
-		return nil
-	default:
-		if err := json.Unmarshal(body, &list); err != nil {
-			return err
+		converted, err := yaml.YAMLToJSON(part)
+		if err == nil {
+			err = rs.addJSON(ctx, name, converted)
 		}
-		if !strings.HasSuffix(list.Kind, "List") {
-			list.Items = []json.RawMessage{body}
-		}
-	}
-	of := schema.FromAPIVersionAndKind(list.APIVersion, strings.TrimSuffix(list.Kind, "List"))
-	if of.Kind == "" {
-		of = rs.namedLike(name)
-	}
-	if of.Kind != "" && len(list.Items) == 0 {
-		rs.resource(of, strings.Contains(strings.TrimPrefix(name, folder), "/")) // there are none
-	}
-	for _, raw := range list.Items {
-		if raw[0] != '{' {
-			return nil
-		}
-		if err := rs.addObject(raw, of); err != nil {
+		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// yamlParts splits YAML before each item of a sequence that is not indented, as a list of objects is: what
+// is decoded at once is one object.
+func yamlParts(body []byte) (parts [][]byte) {
+	next := []byte("\n- ")
+	for bytes.HasPrefix(body, next[1:]) {
+		i := bytes.Index(body, next)
+		if i < 0 {
+			break
+		}
+		parts, body = append(parts, body[:i+1]), body[i+1:]
+	}
+	return append(parts, body)
+}
+
+// addJSON adds the objects of JSON.
+func (rs *resources) addJSON(ctx context.Context, name string, body []byte) error {
+	body = bytes.TrimSpace(body)
+	if len(body) == 0 || body[0] != '[' && body[0] != '{' {
+		return nil
+	}
+	of := schema.GroupVersionKind{}
+	isList := body[0] == '['
+	if !isList {
+		of, isList = typeOf(body)
+	}
+	if of.Kind == "" {
+		of = rs.namedLike(name)
+	}
+	if !isList {
+		return rs.addObject(body, of, json.Valid)
+	}
+	dec := jsontext.NewDecoder(bytes.NewBuffer(body), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	items, err := intoItems(dec)
+	if err != nil {
+		return err
+	}
+	if of.Kind != "" { // there may be none
+		if _, err := rs.resource(of, strings.Contains(strings.TrimPrefix(name, folder), "/")); err != nil {
+			return err
+		}
+	}
+	for items && dec.PeekKind() != ']' {
+		raw, err := dec.ReadValue()
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return err
+		}
+		if raw.Kind() != '{' {
+			return nil
+		}
+		if err := rs.addObject(raw, of, func([]byte) bool { return true }); err != nil {
+			return err
+		}
+	}
+	for err == nil { // which verifies the rest
+		_, err = dec.ReadToken()
+	}
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+// typeOf returns the type of an object or, if it is a list, of its items. The body may be cut off.
+func typeOf(body []byte) (of schema.GroupVersionKind, isList bool) {
+	fields := gjson.GetManyBytes(body, "apiVersion", "kind")
+	of = schema.FromAPIVersionAndKind(fields[0].String(), fields[1].String())
+	of.Kind, isList = strings.CutSuffix(of.Kind, "List")
+	return of, isList
+}
+
+// intoItems reads up to the first item of an array or a list. ok is false if there are no items.
+func intoItems(dec *jsontext.Decoder) (ok bool, err error) {
+	if tok, err := dec.ReadToken(); err != nil || tok.Kind() == '[' {
+		return true, err
+	}
+	for {
+		tok, err := dec.ReadToken()
+		switch {
+		case err != nil:
+			return false, err
+		case tok.Kind() == '}':
+			return false, nil
+		case tok.String() != "items":
+			err = dec.SkipValue()
+		case dec.PeekKind() == '[':
+			_, err = dec.ReadToken()
+			return true, err
+		default:
+			return false, dec.SkipValue()
+		}
+		if err != nil {
+			return false, err
+		}
+	}
 }
 
 // namedLike returns the kind of the resource that a file is named after: some versions of Troubleshoot
@@ -89,51 +186,52 @@ func (rs *resources) namedLike(name string) schema.GroupVersionKind {
 }
 
 // addObject adds an object, of a kind unless it has its own.
-func (rs *resources) addObject(raw json.RawMessage, of schema.GroupVersionKind) error {
-	var o map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &o); err != nil {
+func (rs *resources) addObject(raw []byte, of schema.GroupVersionKind, valid func([]byte) bool) error {
+	if !valid(raw) {
+		return object.ErrInvalid
+	}
+	fields := gjson.GetManyBytes(raw, "apiVersion", "kind", "metadata.name", "metadata.namespace")
+	if own := schema.FromAPIVersionAndKind(fields[0].Str, fields[1].Str); own.Kind != "" && own.Version != "" {
+		of = own
+	}
+	if of.Kind == "" || fields[2].Str == "" {
+		return nil // no object
+	}
+	value := jsontext.Value(bytes.Clone(object.WithType(raw, of.GroupVersion().String(), of.Kind)))
+	if err := value.Compact(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)); err != nil {
 		return err
 	}
-	var m metav1.PartialObjectMetadata
-	if err := json.Unmarshal(raw, &m); err != nil || m.Name == "" {
-		return nil //nolint:nilerr // no object
-	}
-	if m.Kind != "" && m.APIVersion != "" {
-		of = m.GroupVersionKind()
-	}
-	if of.Kind == "" {
-		return nil
-	}
-	o["apiVersion"], o["kind"] = quoted(of.GroupVersion().String()), quoted(of.Kind)
-	whole, err := json.Marshal(o)
+	o, err := object.FromValid(value)
 	if err != nil {
 		return err
 	}
-	parsed, err := object.Parse(whole)
-	if err != nil {
+	r, err := rs.resource(of, fields[3].Str != "")
+	if err != nil || r.info.Version != of.Version {
 		return err
 	}
-	r := rs.resource(of, m.Namespace != "")
-	if r.info.Version == of.Version {
-		r.objects[parsed.Key()] = parsed
+	if rs.count++; rs.count > maxObjects {
+		return &fatalError{fmt.Errorf("it has more than %d objects", maxObjects)}
+	}
+	if order, ok := object.CompareRV(o.GetResourceVersion(), r.rv); ok && order > 0 {
+		r.rv = o.GetResourceVersion()
+	}
+	if err := r.list.Apply([]store.Change{{Key: o.Key(), Object: o}}); err != nil {
+		return &fatalError{err}
 	}
 	return nil
 }
 
-func quoted(s string) json.RawMessage {
-	b, _ := json.Marshal(s) // of a string, always
-	return b
-}
-
 // resource returns the resource of a kind, which has no objects at first. What it is called is what the
 // server said, or a guess if the bundle does not have that.
-func (rs *resources) resource(of schema.GroupVersionKind, namespaced bool) *resource {
+func (rs *resources) resource(of schema.GroupVersionKind, namespaced bool) (*resource, error) {
 	if r := rs.found[of.GroupKind()]; r != nil {
-		return r
+		return r, nil
+	}
+	if len(rs.found) == maxResources {
+		return nil, fmt.Errorf("the bundle has more than %d resources", maxResources)
 	}
 	guess, _ := meta.UnsafeGuessKindToResource(of)
-	r := &resource{objects: map[string]*object.Object{}}
-	rs.found[of.GroupKind()] = r
+	r := &resource{rv: "1"}
 	r.info = store.Info{Group: of.Group, Version: of.Version, Resource: guess.Resource, Kind: of.Kind, Namespaced: namespaced}
 	for _, x := range rs.version(of.GroupVersion()) {
 		if x.Kind == of.Kind && !strings.Contains(x.Name, "/") {
@@ -141,7 +239,15 @@ func (rs *resources) resource(of schema.GroupVersionKind, namespaced bool) *reso
 		}
 	}
 	r.info.ID = r.info.GVR().GroupResource().String()
-	return r
+	var err error
+	if r.collection, err = rs.db.Open(r.info); err == nil {
+		r.list, err = r.collection.Replace()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", r.info.ID, err)
+	}
+	rs.found[of.GroupKind()] = r
+	return r, nil
 }
 
 // version returns what the server served of a version.
@@ -154,40 +260,46 @@ func (rs *resources) version(v schema.GroupVersion) []metav1.APIResource {
 	return nil
 }
 
-// describe returns what the bundle has about a resource beside its objects.
-func (rs *resources) describe(r *resource) (store.Description, error) {
-	var definition []byte
-	if all := rs.found[schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}]; all != nil {
-		if o := all.objects[r.info.ID]; o != nil {
-			definition = o.JSON()
+// commit makes the objects visible. The highest of their resourceVersions is the collection's.
+func (rs *resources) commit(at time.Time, warn func(format string, args ...any)) error {
+	for _, r := range rs.found {
+		if err := r.list.Commit(store.Checkpoint{RV: r.rv, LastList: at}); err != nil {
+			return err
 		}
 	}
-	return upstream.DescribeOffline(rs.version(r.info.GVR().GroupVersion()), definition, r.info.GVR())
+	for _, r := range rs.found {
+		definition, err := rs.definition(r)
+		if err != nil {
+			return err
+		}
+		d, err := upstream.DescribeOffline(rs.version(r.info.GVR().GroupVersion()), definition, r.info.GVR())
+		if err != nil {
+			warn("%v: columns and selectable fields are missing", err)
+		}
+		if err := r.collection.Describe(d); err != nil {
+			return fmt.Errorf("%s: %w", r.info.ID, err)
+		}
+	}
+	return nil
 }
 
-// store stores the objects. Their newest resourceVersion is the collection's.
-func (r *resource) store(db store.DB, description store.Description, at time.Time) error {
-	c, err := db.Open(r.info)
+// definition returns the definition of a custom resource, nil if the bundle has none.
+func (rs *resources) definition(r *resource) ([]byte, error) {
+	all := rs.found[schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}]
+	if all == nil {
+		return nil, nil
+	}
+	v, err := rs.db.View(all.info.ID)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	list, err := c.Replace()
+	defer v.Close()
+	o, err := v.Get(r.info.ID)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, nil
+	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var changes []store.Change
-	rv := "1"
-	for key, o := range r.objects {
-		changes = append(changes, store.Change{Key: key, Object: o})
-		if order, ok := object.CompareRV(o.GetResourceVersion(), rv); ok && order > 0 {
-			rv = o.GetResourceVersion()
-		}
-	}
-	if err := list.Apply(changes); err != nil {
-		return err
-	}
-	if err := list.Commit(store.Checkpoint{RV: rv, LastList: at}); err != nil {
-		return err
-	}
-	return c.Describe(description)
+	return o.JSON(), nil
 }
