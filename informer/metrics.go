@@ -25,7 +25,7 @@ var (
 	descSynced     = Metric("collection_synced", "1 once a complete list is stored; until then the collection can't be read.", "collection")
 	descCaughtUp   = Metric("collection_caught_up", "1 while the watch is up.", "collection")
 	descUntrusted  = Metric("collection_untrusted", "1 while the stored objects are known not to be the server's and no list has replaced them.", "collection")
-	descAge        = Metric("collection_checkpoint_age_seconds", "How long ago the collection was last known to be complete, 0 while the watch is up.", "collection")
+	descAge        = Metric("collection_checkpoint_age_seconds", "How long ago the collection was last known to be complete, 0 while the watch is up, +Inf if a wrong clock hides it.", "collection")
 	descEvents     = Metric("events_total", "Watch events received.", "collection", "type")
 	descRelists    = Metric("relists_total", "Complete lists, by reason.", "collection", "reason")
 	descHeldBack   = Metric("deletions_held_back_total", "Deletions of a list that a second one had to confirm.", "collection")
@@ -93,8 +93,8 @@ func (s Sender) Collection(id string, now time.Time, c Counters, state *store.St
 	case !synced: // no age: without data, any age would look fresh
 	case caughtUp:
 		s.Gauge(descAge, 0, id)
-	default: // a clock that was set back must not make data younger than now
-		s.Gauge(descAge, max(0, now.Sub(c.LastProven(state.Proven())).Seconds()), id)
+	default:
+		s.Gauge(descAge, c.Age(now, state.Proven()).Seconds(), id)
 	}
 	if state != nil {
 		s.Gauge(descObjects, float64(state.Count), id)

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/clock"
 
+	"github.com/snapcache/snapcache/internal/clocks"
 	"github.com/snapcache/snapcache/reflector"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/upstream"
@@ -28,7 +29,7 @@ type Counters struct {
 	Phase   reflector.Phase
 	Problem error     // why the collection is not caught up
 	Store   error     // why the store refuses changes
-	Watched time.Time // end of the newest watch that has ended
+	Watched time.Time // end of the newest watch that has ended, or when something was applied since; with the monotonic reading
 
 	Lists     map[store.Reason]int64
 	Listing   store.Reason // of the list in progress; empty for none
@@ -43,6 +44,7 @@ type Counters struct {
 	Skipped  int64
 	Counts   Counts
 
+	began     time.Time    // when the stats were made
 	untrusted store.Reason // why the stored objects are not the server's; valid until a list replaces them
 	replaced  bool         // the list that replaces them is queued
 }
@@ -50,7 +52,7 @@ type Counters struct {
 // NewStats returns stats of a pipeline that has not started.
 func NewStats(c clock.PassiveClock) *Stats {
 	return &Stats{clock: c, c: Counters{
-		Phase: reflector.PhaseStarting, Lists: map[store.Reason]int64{},
+		began: c.Now(), Phase: reflector.PhaseStarting, Lists: map[store.Reason]int64{},
 		Events: map[watch.EventType]int64{}, Failures: map[upstream.ErrorClass]int64{},
 	}}
 }
@@ -94,20 +96,27 @@ func (c Counters) CaughtUp(synced, listPending bool) bool {
 	return synced && c.Phase == reflector.PhaseWatching && !listPending
 }
 
-// LastProven returns when a collection that is not caught up was last known to be complete: proven,
-// which is the Proven of its state, or the end of a later watch.
-func (c Counters) LastProven(proven time.Time) time.Time {
-	if c.Watched.After(proven) {
-		return c.Watched
+// LastProven returns when a collection that is not caught up was last known to be complete, and how long
+// ago that is at least: in this process or else at proven, which is the Proven of its stored state. The
+// times of this process come first, because the clock may have been set since the other was stored.
+func (c Counters) LastProven(now, proven time.Time) (at time.Time, atLeast time.Duration) {
+	if !c.Watched.IsZero() {
+		return c.Watched, now.Sub(c.Watched)
 	}
-	return proven
+	return proven, now.Sub(c.began)
+}
+
+// Age returns the age of a collection that is not caught up; see LastProven.
+func (c Counters) Age(now, proven time.Time) clocks.Age {
+	at, atLeast := c.LastProven(now, proven)
+	return clocks.AgeOf(clocks.Stamp{At: at}, clocks.Stamp{At: now, Ran: atLeast})
 }
 
 // LastProven is [Counters.LastProven] without a copy.
-func (s *Stats) LastProven(proven time.Time) time.Time {
+func (s *Stats) LastProven(now, proven time.Time) (at time.Time, atLeast time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.c.LastProven(proven)
+	return s.c.LastProven(now, proven)
 }
 
 func (s *Stats) update(f func(c *Counters)) {
@@ -173,7 +182,12 @@ func (s *Stats) Event(t watch.EventType, _ string) { s.update(func(c *Counters) 
 func (s *Stats) Skipped(error) { s.update(func(c *Counters) { c.Skipped++ }) }
 
 // Applied implements [Observer].
-func (s *Stats) Applied(n Counts, _ time.Duration) { s.update(func(c *Counters) { c.Counts.add(n) }) }
+func (s *Stats) Applied(n Counts, took time.Duration) {
+	s.update(func(c *Counters) {
+		c.Counts.add(n)
+		c.Watched = s.clock.Now().Add(-took)
+	})
+}
 
 // StoreFailed implements [Observer].
 func (s *Stats) StoreFailed(err error) { s.update(func(c *Counters) { c.Store = err }) }

@@ -36,8 +36,14 @@ func TestStats_CaughtUp(t *testing.T) {
 	ended := clock.Now()
 	clock.Step(time.Hour)
 	c := s.Counters()
-	require.Equal(t, ended, c.LastProven(ended.Add(-time.Minute)), "complete until its watch ended")
-	require.Equal(t, clock.Now(), c.LastProven(clock.Now()), "a later event proves more")
+	for _, stored := range []time.Time{ended.Add(-time.Minute), ended.Add(26 * 365 * 24 * time.Hour)} {
+		at, atLeast := c.LastProven(clock.Now(), stored)
+		require.Equal(t, ended, at, "complete until its watch ended, whatever was stored by another clock")
+		require.Equal(t, time.Hour, atLeast)
+	}
+	s.Applied(Counts{}, time.Second)
+	at, _ := s.LastProven(clock.Now(), ended)
+	require.Equal(t, clock.Now().Add(-time.Second), at, "a later event proves more")
 	require.EqualError(t, c.Problem, "down")
 
 	s.Phase(reflector.PhaseWaiting, fmt.Errorf("list: %w", &reflector.MassDeleteError{Stored: 200, Deletions: 120}))

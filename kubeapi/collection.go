@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/snapcache/snapcache/internal/clocks"
 	"github.com/snapcache/snapcache/kubeapi/internal/discovery"
 	"github.com/snapcache/snapcache/kubeapi/internal/selector"
 	"github.com/snapcache/snapcache/kubeapi/internal/table"
@@ -39,9 +40,15 @@ type Freshness struct {
 	// Connected is set while the server can be reached and the collection follows it.
 	Connected bool
 
-	// Since is when the collection was last known to be complete; it does not matter while
-	// Connected is set.
-	Since time.Time
+	// Since is when the collection was last known to be complete, and AtLeast how long ago that is for
+	// certain, though the clock may be behind it; they do not matter while Connected is set.
+	Since   time.Time
+	AtLeast time.Duration
+}
+
+// Age returns how long ago the collection was last known to be complete, unless it is connected.
+func (f Freshness) Age(now time.Time) clocks.Age {
+	return clocks.AgeOf(clocks.Stamp{At: f.Since}, clocks.Stamp{At: now, Ran: f.AtLeast})
 }
 
 // Collection is a stored collection that is served. All functions must be safe for concurrent use.

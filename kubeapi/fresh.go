@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/snapcache/snapcache/internal/clocks"
 	"github.com/snapcache/snapcache/kubeapi/internal/status"
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
@@ -156,15 +157,20 @@ func (s *Server) age(h http.Header, c *served, now Freshness) error {
 	if c.Staleness != nil {
 		staleness = c.Staleness()
 	}
-	age := max(0, s.opts.Clock.Since(now.Since))
-	h.Set("Age", strconv.Itoa(int(age.Seconds())))
-	since := now.Since.UTC().Format(time.RFC3339)
-	if staleness.Policy == Refuse && age > staleness.MaxAge {
-		return status.Error(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, fmt.Sprintf(
-			"the server can't be reached since %s, and %s that are older than %s are not served", since, groupResource(c.info), staleness.MaxAge))
+	age, state := now.Age(s.opts.Clock.Now()), now.Since.UTC().Format(time.RFC3339)
+	seconds := int64(clocks.UnknownSeconds)
+	if age.Known() {
+		seconds = min(seconds, int64(age.Duration().Seconds()))
+	} else {
+		state += ", of unknown age, as the clock is behind it"
 	}
-	if staleness.Policy != Serve {
-		h.Set("Warning", fmt.Sprintf(`299 - "snapcache: the server can't be reached: this is the state of %s"`, since))
+	h.Set("Age", strconv.FormatInt(seconds, 10))
+	if staleness.Policy == Refuse && !age.AtMost(staleness.MaxAge) {
+		return status.Error(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, fmt.Sprintf(
+			"the server can't be reached since %s, and %s that are older than %s are not served", state, groupResource(c.info), staleness.MaxAge))
+	}
+	if staleness.Policy != Serve || !age.Known() {
+		h.Set("Warning", fmt.Sprintf(`299 - "snapcache: the server can't be reached: this is the state of %s"`, state))
 	}
 	return nil
 }

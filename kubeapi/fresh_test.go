@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,7 +19,11 @@ import (
 
 // TestStaleness pins the headers of answers while the server can't be reached.
 func TestStaleness(t *testing.T) {
-	const list = "/api/v1/pods"
+	const (
+		list    = "/api/v1/pods"
+		unknown = "2147483648"
+		year    = 365 * 24 * time.Hour
+	)
 	tests := []struct {
 		name      string
 		staleness Staleness
@@ -32,19 +37,23 @@ func TestStaleness(t *testing.T) {
 		{"warn", Staleness{Policy: Warn}, time.Hour, 200, "3600", true},
 		{"refuse, young", Staleness{Policy: Refuse, MaxAge: time.Hour}, time.Hour, 200, "3600", true},
 		{"refuse, old", Staleness{Policy: Refuse, MaxAge: time.Hour}, time.Hour + time.Second, 503, "3601", false},
+		{"serve, clock behind", Staleness{Policy: Serve}, -2 * time.Hour, 200, unknown, true},
+		{"warn, clock behind", Staleness{Policy: Warn}, -26 * year, 200, unknown, true},
+		{"refuse, clock behind", Staleness{Policy: Refuse, MaxAge: 1 << 62}, -2 * time.Hour, 503, unknown, false},
+		{"refuse, clock ahead", Staleness{Policy: Refuse, MaxAge: year}, 14 * year, 503, "441504000", false},
 	}
 	inBubble(t, func(t *testing.T, w *world) {
 		l := ask(t, w.server, list)
 		require.Equal(t, "0", l.header.Get("Age"))
 		require.Empty(t, l.header.Get("Warning"))
 		for _, test := range tests {
-			w.offline, w.since, w.staleness = true, time.Now(), test.staleness
-			time.Sleep(test.after)
+			w.offline, w.since, w.staleness = true, time.Now().Round(0).Add(-test.after), test.staleness // as it is stored
 			for _, u := range []string{list, list + "?resourceVersion=12", "/api/v1/namespaces/a/pods/x"} {
 				l := ask(t, w.server, u)
 				require.Equal(t, test.code, l.Code, test.name)
 				require.Equal(t, test.age, l.header.Get("Age"), test.name)
 				require.Equal(t, test.warning, l.header.Get("Warning") != "", test.name)
+				require.Equal(t, test.age == unknown && test.warning, strings.Contains(l.header.Get("Warning"), "of unknown age"), test.name)
 				require.Empty(t, l.header.Get("Retry-After"), "kubectl would ask ten times before it prints the error")
 			}
 		}

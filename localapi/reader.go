@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/clock"
 
+	"github.com/snapcache/snapcache/internal/clocks"
 	"github.com/snapcache/snapcache/internal/spool"
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
@@ -410,10 +411,8 @@ func (r *reader) describe(info store.Info) (Collection, error) {
 			c.Problem = err.Error() // a problem of the history only
 		}
 	}
-	if c.Proven = state.Proven(); !c.Proven.IsZero() {
-		// If the clock was set back, the age is 0.
-		c.AgeSeconds = max(0, r.opts.Clock.Since(c.Proven).Seconds())
-	}
+	c.Proven = state.Proven()
+	c.SetAge(clocks.AgeOf(clocks.Stamp{At: c.Proven}, clocks.Stamp{At: r.opts.Clock.Now()}))
 	return c, nil
 }
 

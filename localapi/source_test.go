@@ -282,8 +282,8 @@ func TestStatusHook(t *testing.T) {
 	}
 }
 
-// If the clock was set back, the age is 0.
-func TestAgeIsNeverNegative(t *testing.T) {
+// If the clock is behind the stored time, the age is unknown, and no limit allows it.
+func TestAge_UnknownIsNotFresh(t *testing.T) {
 	db, _ := newBolt(t)
 	info := storetest.Info("a")
 	c, err := db.Open(info)
@@ -293,5 +293,9 @@ func TestAgeIsNeverNegative(t *testing.T) {
 	require.NoError(t, r.Commit(store.Checkpoint{RV: "1", LastList: now.Add(time.Hour)}))
 	status, err := FromDB(db, options(t, "bolt")).Status(context.Background())
 	require.NoError(t, err)
-	require.Zero(t, status.Collections[0].AgeSeconds)
+	got := status.Collections[0]
+	require.True(t, got.AgeUnknown)
+	require.InDelta(t, 1<<31, got.AgeSeconds, 0)
+	require.Equal(t, []string{"of unknown age", "unknown"}, []string{got.Freshness(), got.Age()})
+	require.Contains(t, status.Headline(), "data is of unknown age")
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/dustin/go-humanize"
 	"github.com/dustin/go-humanize/english"
+
+	"github.com/snapcache/snapcache/internal/clocks"
 )
 
 // The words for the status of a cache, for service manager, commands, health checks and status
@@ -68,6 +70,7 @@ type Freshness struct {
 func (s *Status) Freshness() Freshness {
 	var objects int64
 	var age float64
+	unknown := false
 	fresh, synced, all := 0, 0, len(s.Collections)
 	for _, c := range s.Collections {
 		switch {
@@ -76,12 +79,15 @@ func (s *Status) Freshness() Freshness {
 		case c.CaughtUp:
 			fresh++
 		default:
-			age = max(age, c.AgeSeconds)
+			age, unknown = max(age, c.AgeSeconds), unknown || c.AgeUnknown
 		}
 		synced++
 		objects += c.Objects
 	}
 	f := Freshness{Warn, "data is " + Age(age) + " old", english.Plural(int(objects), "object", "") + " in " + english.Plural(synced, "collection", "")}
+	if unknown {
+		f.Text = "data is " + unknownAge
+	}
 	switch {
 	case all == 0:
 		return Freshness{Warn, "nothing is cached yet", ""}
@@ -164,7 +170,8 @@ func (s *Status) Alarms() []Alarm {
 		old := c.Synced && !c.CaughtUp && c.Phase != phaseStored
 		add(c.Corrupt, Bad, c.ID, "can't be read", c.Problem)
 		add(!c.Corrupt && !c.Synced && c.Problem != "", Bad, c.ID, ErrNotSynced.Error(), c.Problem)
-		add(old && c.AgeSeconds >= staleAfter, Bad, c.ID, "data is "+Roughly(c.AgeSeconds)+" old", c.Problem)
+		add(old && c.AgeUnknown, Bad, c.ID, "data is "+unknownAge+": the clock is behind it", c.Problem)
+		add(old && !c.AgeUnknown && c.AgeSeconds >= staleAfter, Bad, c.ID, "data is "+Roughly(c.AgeSeconds)+" old", c.Problem)
 		add(old && c.AgeSeconds < staleAfter && c.Problem != "", Warn, c.ID, "not "+CaughtUp, c.Problem)
 		add(c.Synced && c.Phase == phaseStored && c.Problem != "", Warn, c.ID, "can't be read completely", c.Problem)
 		add(c.Untrusted != "", Warn, c.ID, "UNTRUSTED until it is listed", c.Untrusted)
@@ -193,6 +200,8 @@ func (c Collection) State() (Level, string) {
 		return Good, CaughtUp
 	case !c.Synced:
 		return Warn, ErrNotSynced.Error() + ", " + c.Phase
+	case c.AgeUnknown:
+		return Bad, unknownAge + ", " + c.Phase
 	case c.AgeSeconds >= staleAfter:
 		return Bad, "stale, " + c.Phase
 	case c.Untrusted != "":
@@ -209,7 +218,7 @@ func (c Collection) Freshness() string {
 	case c.CaughtUp:
 		return CaughtUp
 	case c.ageUnknown():
-		return "of unknown age"
+		return unknownAge
 	}
 	return Age(c.AgeSeconds) + " old"
 }
@@ -225,7 +234,21 @@ func (c Collection) Age() string {
 	return Age(c.AgeSeconds)
 }
 
-func (c Collection) ageUnknown() bool { return c.Proven.IsZero() && c.AgeSeconds == 0 }
+// unknownAge is the words for data whose age is unknown.
+const unknownAge = "of unknown age"
+
+func (c Collection) ageUnknown() bool { return c.AgeUnknown || c.Proven.IsZero() && c.AgeSeconds == 0 }
+
+// SetAge sets AgeSeconds and AgeUnknown. A collection that was never complete has no age.
+func (c *Collection) SetAge(a clocks.Age) {
+	c.AgeSeconds, c.AgeUnknown = a.Duration().Seconds(), !c.Proven.IsZero() && !a.Known()
+	switch {
+	case c.Proven.IsZero():
+		c.AgeSeconds = 0
+	case c.AgeUnknown:
+		c.AgeSeconds = clocks.UnknownSeconds
+	}
+}
 
 // Result returns the result of a comparison, in a few words.
 func (v Verification) Result() string {

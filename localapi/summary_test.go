@@ -62,6 +62,7 @@ func TestAlarms(t *testing.T) {
 		{"never synced", with(func(c *Collection) { c.Synced, c.CaughtUp, c.Problem = false, false, "x" }), []string{"bad pods: never synced: x"}},
 		{"old", with(func(c *Collection) { c.CaughtUp, c.AgeSeconds = false, 359 }), []string{"bad pods: data is 5m old"}},
 		{"not caught up", with(func(c *Collection) { c.CaughtUp, c.AgeSeconds, c.Problem = false, 299, "x" }), []string{"warn pods: not caught up: x"}},
+		{"unknown age", with(func(c *Collection) { c.CaughtUp, c.AgeUnknown = false, true }), []string{"bad pods: data is of unknown age: the clock is behind it"}},
 		{"reconnecting", with(func(c *Collection) { c.CaughtUp, c.AgeSeconds = false, 299 }), nil},
 		{"old in a file", with(func(c *Collection) { c.CaughtUp, c.AgeSeconds, c.Phase = false, 7200, phaseStored }), nil},
 		{"corrupt in a file", with(func(c *Collection) { c.CaughtUp, c.Phase, c.Problem = false, phaseStored, "x" }), []string{"warn pods: can't be read completely: x"}},

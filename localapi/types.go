@@ -237,6 +237,10 @@ type Checkpoint struct {
 	ResourceVersion string `json:"resourceVersion,omitempty"`
 	Cluster         string `json:"cluster,omitempty"`
 
+	// AgeUnknown is set if the clock is behind the collection's Proven: then its AgeSeconds is
+	// 2147483648, which no limit allows.
+	AgeUnknown bool `json:"ageUnknown,omitempty"`
+
 	// HistorySince is the beginning of the history: changes after it are stored.
 	HistorySince store.Horizon `json:"historySince,omitzero"`
 }

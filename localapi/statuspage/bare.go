@@ -25,6 +25,7 @@ func bare(s *localapi.Status) *localapi.Status {
 		bareOne := localapi.Collection{
 			ID: c.ID, Synced: c.Synced, Objects: c.Objects, Bytes: c.Bytes,
 			Phase: c.Phase, CaughtUp: c.CaughtUp, Proven: c.Proven, AgeSeconds: c.AgeSeconds,
+			Checkpoint: localapi.Checkpoint{AgeUnknown: c.AgeUnknown},
 			Updates: localapi.Updates{
 				Untrusted: c.Untrusted, ListReason: c.ListReason, LastList: c.LastList,
 				Lists: c.Lists, Relists: c.Relists, Resumes: c.Resumes, Events: c.Events, EventsByMinute: c.EventsByMinute,

@@ -60,8 +60,11 @@ func (c *Collection) freshness(stored store.Collection) kubeapi.Freshness {
 	if c.Watching() {
 		return kubeapi.Freshness{Connected: true}
 	}
-	since := c.Tracker.LastProven(stored.State().Proven())
-	return kubeapi.Freshness{Connected: c.opts.Clock.Since(since) < connectedFor && !c.ListPending(), Since: since}
+	now := c.opts.Clock.Now()
+	since, atLeast := c.Tracker.LastProven(now, stored.State().Proven())
+	f := kubeapi.Freshness{Since: since, AtLeast: atLeast}
+	f.Connected = f.Age(now).AtMost(connectedFor) && !c.ListPending()
+	return f
 }
 
 // Connected reports whether the collection follows the server.

@@ -79,6 +79,8 @@ func freshness(id string, s localapi.Collection, limit time.Duration) check {
 	switch {
 	case !s.Synced:
 		return check{id, "failed: " + s.Freshness(), true}
+	case !s.CaughtUp && limit > 0 && s.AgeUnknown:
+		return check{id, fmt.Sprintf("failed: %s, which is not within health.maxStaleness (%s)", s.Freshness(), localapi.Age(limit.Seconds())), true}
 	case !s.CaughtUp && limit > 0 && s.AgeSeconds > limit.Seconds():
 		return check{id, fmt.Sprintf("failed: %s, more than health.maxStaleness (%s)", s.Freshness(), localapi.Age(limit.Seconds())), true}
 	}

@@ -127,16 +127,13 @@ func (r *Reporter) fillCollection(c *localapi.Collection, from *collection.Colle
 		c.Problem, c.ProblemKind = from.Hint(stats.Problem), string(upstream.Classify(stats.Problem))
 	}
 	now := r.Clock.Now()
-	c.Proven = stats.LastProven(c.Proven)
-	switch {
-	case c.CaughtUp:
-		c.Proven, c.AgeSeconds = now, 0
-	case c.Proven.IsZero():
-		c.AgeSeconds = 0
-	default:
-		// A clock that was set back must not make data younger than now.
-		c.AgeSeconds = max(0, now.Sub(c.Proven).Seconds())
+	if c.CaughtUp {
+		c.Proven, c.AgeSeconds, c.AgeUnknown = now, 0, false
+		return
 	}
+	age := stats.Age(now, c.Proven)
+	c.Proven, _ = stats.LastProven(now, c.Proven)
+	c.SetAge(age)
 }
 
 // Describe returns a collection's status without a read of the database.

@@ -29,6 +29,8 @@ func TestFreshness(t *testing.T) {
 		{"ok: caught up, 5 objects", localapi.Collection{Synced: true, CaughtUp: true, Objects: 5}, time.Second},
 		{"ok: 1m0s old, 0 objects", localapi.Collection{Synced: true, AgeSeconds: 60}, time.Minute},
 		{"failed: 1m1s old, more than health.maxStaleness (1m0s)", localapi.Collection{Synced: true, AgeSeconds: 61}, time.Minute},
+		{"failed: of unknown age, which is not within health.maxStaleness (1m0s)", localapi.Collection{Synced: true, Checkpoint: localapi.Checkpoint{AgeUnknown: true}}, time.Minute},
+		{"ok: of unknown age, 0 objects", localapi.Collection{Synced: true, Checkpoint: localapi.Checkpoint{AgeUnknown: true}}, 0},
 		{"ok: 2h0m old, 0 objects", localapi.Collection{Synced: true, AgeSeconds: 7200}, 0},
 	} {
 		got := freshness("pods", test.s, test.limit)
