@@ -22,7 +22,7 @@ import (
 func (a *Agent) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", localapi.Handler(a.source))
-	kube := serving.Local(a.kube.Handler)
+	kube := a.kube.Local()
 	for _, path := range []string{"/api", "/api/", "/apis", "/apis/", "/openapi/", "/version"} {
 		mux.Handle(path, kube)
 	}

@@ -93,6 +93,7 @@ type served struct {
 	info    store.Info
 	desc    *store.Description
 	fields  selector.Fields
+	asked   *selector.Pool    // of requests
 	scope   selector.Selector // of the collection
 	printer *table.Printer
 	dropped []string // paths that the collection does not have
@@ -109,7 +110,7 @@ func newServed(c *Collection, info store.Info, desc *store.Description) (*served
 		dropped: object.ParsePrune(info.Transform).Paths(),
 		typed:   []byte(`{"kind":"` + info.Kind + `","apiVersion":"` + info.APIVersion() + `",`),
 	}
-	s.attributes = s.fields.Spec()
+	s.attributes, s.asked = s.fields.Spec(), selector.NewPool(s.fields)
 	var err error
 	s.scope, err = s.fields.Parse(info.LabelSelector, info.FieldSelector)
 	return s, err

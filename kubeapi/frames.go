@@ -10,6 +10,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/snapcache/snapcache/internal/quota"
 	"github.com/snapcache/snapcache/store"
 )
 
@@ -23,6 +24,7 @@ type frames struct {
 	out     io.Writer // rw, or what packs for it
 	dog     *watchdog
 	pending *bytes.Buffer // frames that are not written yet; nil for none
+	account *quota.Account
 	q       *query
 	buf     []byte
 	headed  bool // a table had the columns
@@ -30,7 +32,7 @@ type frames struct {
 }
 
 func newFrames(w http.ResponseWriter, r *http.Request, q *query) *frames {
-	f := &frames{rw: w, out: w, dog: newWatchdog(w), q: q}
+	f := &frames{rw: w, out: w, dog: newWatchdog(w), account: quota.AccountOf(r.Context()), q: q}
 	if acceptsCoding(r, "zstd") && acceptsCoding(r, "gzip") {
 		f.out = &gzipWriter{w: w}
 	}
@@ -80,19 +82,36 @@ func (f *frames) event(typ store.EventType, raw []byte) error {
 		if f.buf, err = f.item(f.buf[:0], raw); err != nil {
 			return err
 		}
-		raw = f.buf
+		return f.copied(typ, f.buf)
 	}
 	return f.frame(string(typ), raw)
+}
+
+// copied writes the frame of an object of which only this watch has a copy, for as long as its client takes
+// to accept it. It ends a watch whose user has too many of them: the client continues from where it is.
+func (f *frames) copied(typ store.EventType, object []byte) error {
+	if n := cap(object); n > writeBufferBytes {
+		if !f.account.Hold(n) {
+			return errWatchOver
+		}
+		defer f.account.Free(n)
+		defer func() { f.buf = nil }()
+	}
+	return f.frame(string(typ), object)
 }
 
 // transition writes the frame of an event that has a type for the client.
 func (f *frames) transition(typ store.EventType, x *event) error {
 	switch {
 	case typ == store.Deleted && (x.Type != store.Deleted || x.Object == nil):
-		return f.event(typ, withRV(x.Old.JSON(), x.RV))
+		raw := withRV(x.Old.JSON(), x.RV)
+		if f.q.form.isStored() {
+			return f.copied(typ, raw)
+		}
+		return f.event(typ, raw)
 	case f.q.form.as == asPartial:
 		f.buf = f.q.form.appendMetadata(f.buf[:0], x.partial())
-		return f.frame(string(typ), f.buf)
+		return f.copied(typ, f.buf)
 	}
 	return f.event(typ, x.Object.JSON())
 }
@@ -141,21 +160,35 @@ func (f *frames) failure(err error) error {
 	return f.flush()
 }
 
-// frame writes one frame: a JSON document and a line feed.
+// frame writes one frame: a JSON document and a line feed. A large object is not copied: each watch whose
+// client does not read would hold one.
 func (f *frames) frame(typ string, object []byte) error {
-	if f.pending == nil {
-		f.pending = getBuffer()
+	f.add([]byte(`{"type":"`), []byte(typ), []byte(`","object":`))
+	if len(object) >= writeBufferBytes {
+		err := f.dog.watch(f.write)
+		if err == nil {
+			err = f.dog.watch(func() error { _, err := f.out.Write(object); return err })
+		}
+		if err != nil {
+			return err
+		}
+		object = nil
 	}
-	b := f.pending
-	b.WriteString(`{"type":"`)
-	b.WriteString(typ)
-	b.WriteString(`","object":`)
-	b.Write(object)
-	b.WriteString("}\n")
-	if b.Len() < writeBufferBytes {
+	f.add(object, []byte("}\n"))
+	if f.pending.Len() < writeBufferBytes {
 		return nil
 	}
 	return f.dog.watch(f.write)
+}
+
+// add appends to the pending frames.
+func (f *frames) add(parts ...[]byte) {
+	if f.pending == nil {
+		f.pending = getBuffer()
+	}
+	for _, p := range parts {
+		f.pending.Write(p)
+	}
 }
 
 // write writes the pending frames at once: over HTTP/2 each write is a frame of its own, with a system

@@ -40,6 +40,9 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, p path, of []*serve
 	if err := f.check(); err != nil {
 		return err
 	}
+	if err := s.hold(r, buf.Cap()); err != nil { // as long as the client takes to read it
+		return err
+	}
 	body := buf.Bytes()
 	if !f.isStored() {
 		if body, err = c.appendAlone(nil, body, f, true, s.opts.Clock.Now()); err != nil {

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/snapcache/snapcache/internal/quota"
 	"github.com/snapcache/snapcache/kubeapi/internal/status"
 )
 
@@ -50,6 +51,14 @@ func (s *Server) refuse(why Refusal, message string) error {
 	d := s.retries.Delay(struct{}{}, s.opts.Clock.Now(), retryLimit)
 	err.ErrStatus.Details.RetryAfterSeconds = int32(max(1, math.Ceil(d.Seconds())))
 	return err
+}
+
+// hold counts bytes that a request holds until it ends, see [quota.Account].
+func (s *Server) hold(r *http.Request, bytes int) error {
+	if quota.AccountOf(r.Context()).Hold(bytes) {
+		return nil
+	}
+	return s.refuse(RefusedBytes, "the requests in progress are too large together")
 }
 
 // writeLimit is how long a client may take to accept what is written at once, before its request is

@@ -90,7 +90,7 @@ func (q *query) cover(r *http.Request, of []*served) (err error) {
 	if named != "" && fields == "" { // the old form of a watch of one object
 		fields = "metadata.name=" + named
 	}
-	q.selector, err = of[0].fields.Parse(labels, fields)
+	q.selector, err = of[0].asked.Parse(labels, fields)
 	name, _ := q.selector.Name()
 	switch {
 	case errors.Is(err, selector.ErrNotStored):
@@ -138,6 +138,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, q query) error {
 		// Whether there are more objects is written before the first one.
 		err := q.copy(r.Context(), pg)
 		pg.view.Close()
+		pg.undo = nil // see startCopy
 		if err != nil {
 			return err
 		}
@@ -165,6 +166,7 @@ func (q *query) startCopy(ctx context.Context, pg *page) (end func()) {
 			}
 		}()
 		pg.sp.Finish(q.copy(ctx, pg))
+		pg.undo = nil // events that may be no longer in memory otherwise
 	}()
 	return func() {
 		cancel()

@@ -34,13 +34,14 @@ const (
 	RefusedTokens       Refusal = "tokens"       // too many unknown tokens
 	RefusedRate         Refusal = "rate"         // too many requests in a short time
 	RefusedRequests     Refusal = "requests"     // too many requests in progress
+	RefusedBytes        Refusal = "bytes"        // requests in progress that are too large together
 	RefusedConnections  Refusal = "connections"  // too many connections
 	RefusedWatches      Refusal = "watches"      // too many watches of all clients
 	RefusedLists        Refusal = "lists"        // too many lists are being sent
 )
 
 // Refusals are all of them.
-var Refusals = []Refusal{RefusedUnauthorized, RefusedForbidden, RefusedTokens, RefusedRate, RefusedRequests, RefusedConnections, RefusedWatches, RefusedLists}
+var Refusals = []Refusal{RefusedUnauthorized, RefusedForbidden, RefusedTokens, RefusedRate, RefusedRequests, RefusedBytes, RefusedConnections, RefusedWatches, RefusedLists}
 
 // NewMetrics returns the metrics of one server.
 func NewMetrics() *Metrics {
@@ -64,7 +65,7 @@ func NewMetrics() *Metrics {
 			"Watches that continued from a resourceVersion, by tier: exact from memory, coalesced from the stored history, expired (410).",
 			"collection", "tier"),
 		refused: counter("refused_total",
-			"What clients of the Kubernetes API were refused, by reason: unauthorized (401), forbidden (403); tokens, rate, requests (429), for one "+
+			"What clients of the Kubernetes API were refused, by reason: unauthorized (401), forbidden (403); tokens, rate, requests, bytes (429), for one "+
 				"client that has too many of them; watches, lists (429), for too many in all; connections, which are closed.", "reason"),
 		forwarded: counter("forwarded_total",
 			"Requests forwarded to the server, or refused because they can't be, that have ended, by verb and status code.", "verb", "code"),

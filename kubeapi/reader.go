@@ -8,6 +8,10 @@ import (
 // none is the first event of a reader for which there is nothing.
 const none = -1
 
+// takeBytes is how much a reader takes at once: what a slow client is being sent stays in memory when
+// [Events] does not have it any more.
+const takeBytes = 128 << 10
+
 // reader is the place of a watch in [Events]. Once it follows them, it is woken only by events that
 // concern it: of the others it sees nothing, so it does not matter how long they are kept.
 type reader struct {
@@ -85,10 +89,27 @@ func (r *reader) take() unseen {
 		u.events, u.known = slices.Clone(e.events[r.first-oldest:]), true
 		r.first = none
 	}
+	if n := countOf(u.events); n < len(u.events) {
+		e.followLocked(r)
+		r.first = e.added - (len(u.events) - n)
+		u.events, u.head = u.events[:n], u.events[n-1].RV
+		r.rv = u.head
+		r.look()
+	}
 	if u.more = r.wake; !r.follows || !u.known {
 		u.more = e.changedLocked()
 	}
 	return u
+}
+
+// countOf returns how many events are taken at once. Those of one resourceVersion go together.
+func countOf(events []*event) (n int) {
+	bytes := int64(0)
+	for n < len(events) && (bytes < takeBytes || events[n].RV == events[n-1].RV) {
+		bytes += events[n].bytes
+		n++
+	}
+	return n
 }
 
 func (e *Events) followLocked(r *reader) {

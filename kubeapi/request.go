@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/snapcache/snapcache/kubeapi/internal/selector"
 )
 
 // path is the resource that a request's path names.
@@ -57,12 +59,17 @@ func parsePath(p string) (_ path, ok bool) {
 // selectors are left to package selector.
 func parseOptions(r *http.Request) (internalversion.ListOptions, error) {
 	var opts internalversion.ListOptions
-	if err := metascheme.ParameterCodec.DecodeParameters(r.URL.Query(), metav1.SchemeGroupVersion, &opts); err != nil {
+	query := r.URL.Query()
+	if err := selector.TooLong(query.Get("labelSelector"), query.Get("fieldSelector")); err != nil {
+		return opts, badRequest(err.Error())
+	}
+	if err := metascheme.ParameterCodec.DecodeParameters(query, metav1.SchemeGroupVersion, &opts); err != nil {
 		return opts, badRequest(err.Error())
 	}
 	internalversion.SetListOptionsDefaults(&opts, true)
 	if errs := validation.ValidateListOptions(&opts, true); len(errs) > 0 {
 		return opts, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", errs)
 	}
+	opts.LabelSelector, opts.FieldSelector = nil, nil // a watch would hold them besides those of package selector
 	return opts, nil
 }

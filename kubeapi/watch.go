@@ -75,6 +75,9 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q query) error {
 		return s.refuse(RefusedWatches, "too many watches are open")
 	}
 	defer s.watches.Release(1)
+	if err := s.hold(r, q.selector.Bytes()); err != nil {
+		return err
+	}
 	if q.Events != nil { // before the state is read, so that no event is missed
 		wt.reader = q.Events.open(q.place(), q.concerns)
 		defer wt.reader.close()

@@ -72,6 +72,7 @@ func serveFile(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	handler = serving.NewUsers(nil).Limit(handler)
 	address, socket := c.String(addressFlag), c.String(socketFlag)
 	servers := map[net.Listener]*http.Server{}
 	defer func() {
@@ -85,7 +86,7 @@ func serveFile(c *cli.Context) error {
 		if err != nil {
 			return err
 		}
-		servers[listener] = serving.NewServer(handler, log)
+		servers[listener] = serving.NewServer(serving.Local(handler), log)
 	}
 	kubeconfig := ""
 	if address != "" || socket == "" {

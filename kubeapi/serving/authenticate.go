@@ -9,20 +9,36 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/snapcache/snapcache/access"
+	"github.com/snapcache/snapcache/internal/quota"
 	"github.com/snapcache/snapcache/kubeapi/internal/status"
 )
+
+// maxUnproven limits the bytes of the heads of requests whose caller is being found out, as which the server
+// may have to be asked. A connection has at most as many as it leaves to others.
+const maxUnproven = 16 << 20
 
 // Authenticate returns a handler that serves requests by h, with their caller in the context. Others get
 // 401 with a kube-apiserver's Status, 429, or 503 if they can't be judged yet. Health is for everybody.
 func Authenticate(a *access.Authenticator, h http.Handler) http.Handler {
+	unproven := quota.NewShares(maxUnproven * int64(quota.Scale()))
+	callerOf := func(r *http.Request) (*access.Caller, error) {
+		n := int64(headBytes(r))
+		if !unproven.Take(r.RemoteAddr, n) {
+			return nil, ErrTooLarge
+		}
+		defer unproven.Give(r.RemoteAddr, n)
+		return a.Caller(r)
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if isHealth(r.URL.Path) {
 			h.ServeHTTP(w, r)
 			return
 		}
-		switch caller, err := a.Caller(r); {
+		switch caller, err := callerOf(r); {
 		case err == nil:
 			h.ServeHTTP(w, r.WithContext(access.WithCaller(r.Context(), caller)))
+		case errors.Is(err, ErrTooLarge):
+			sendTooMany(w, ErrTooLarge, time.Second)
 		case errors.Is(err, access.ErrTooManyTokens):
 			sendTooMany(w, access.ErrTooManyTokens, time.Second)
 		case errors.Is(err, access.ErrBusy):

@@ -38,7 +38,7 @@ type Connections struct {
 func Limit(l net.Listener, c Connections) net.Listener { return newLimitedListener(l, c) }
 
 func newLimitedListener(l net.Listener, c Connections) *limitedListener {
-	x := &limitedListener{Listener: l, limits: c, remote: quota.NewShares(c.Max / 5 * 4), open: map[*limitedConn]struct{}{}}
+	x := &limitedListener{Listener: l, limits: c, remote: quota.NewShares(int64(c.Max / 5 * 4)), open: map[*limitedConn]struct{}{}}
 	x.changed.L = &x.mu
 	return x
 }

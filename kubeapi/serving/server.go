@@ -23,6 +23,7 @@ import (
 const (
 	maxConnections    = 640      // of each listener, on a node
 	maxHeaderBytes    = 64 << 10 // of the request line and the header; more is answered with 431
+	maxAcceptBytes    = 4 << 10  // of the forms that a client accepts, which are parsed: more too
 	maxBodyBytes      = 1 << 20
 	readHeaderTimeout = 10 * time.Second // and that of the TLS handshake
 	readBodyTimeout   = 10 * time.Second
@@ -161,6 +162,10 @@ func limited(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !strings.HasPrefix(r.URL.Path, "/") {
 			http.Error(w, "the target of the request is not a path", http.StatusBadRequest)
+			return
+		}
+		if len(r.Header.Get("Accept")) > maxAcceptBytes {
+			http.Error(w, "the Accept header is too long", http.StatusRequestHeaderFieldsTooLarge)
 			return
 		}
 		limitBodyTime(w, r)

@@ -91,6 +91,10 @@ func (a *API) Open() error {
 			return fmt.Errorf("kubernetesAPI: remembered tokens: %w", err)
 		}
 	}
+	a.refusals = newRefusals(opts.Metrics, a.Log)
+	a.users = serving.NewUsers(func(r *http.Request, err error) {
+		a.refusals.note(r.RemoteAddr, access.CallerOf(r.Context()).User.Username, err)
+	})
 	if err := a.openCredentials(&opts); err != nil {
 		return fmt.Errorf("kubernetesAPI: %w", err)
 	}
@@ -109,11 +113,7 @@ func (a *API) openCredentials(opts *kubeapi.Options) (err error) {
 		return fmt.Errorf("credentials: %w", err)
 	}
 	a.callers = access.NewAuthenticator(a.credentials.Token, a.Clock)
-	a.refusals = newRefusals(opts.Metrics, a.Log)
 	a.callers.Refused = func(r *http.Request, err error) { a.refusals.note(r.RemoteAddr, "", err) }
-	a.users = serving.NewUsers(func(r *http.Request, err error) {
-		a.refusals.note(r.RemoteAddr, access.CallerOf(r.Context()).User.Username, err)
-	})
 	if !cfg.Access.Enabled {
 		return nil
 	}
@@ -127,6 +127,9 @@ func (a *API) openCredentials(opts *kubeapi.Options) (err error) {
 	}
 	return nil
 }
+
+// Local returns a handler for callers that this machine lets in.
+func (a *API) Local() http.Handler { return serving.Local(a.users.Limit(a.Handler)) }
 
 // Close closes what Open has opened.
 func (a *API) Close() error {
@@ -187,7 +190,7 @@ func (a *API) Listen() (listeners []Listener, err error) {
 		if err != nil {
 			return listeners, err
 		}
-		listeners = append(listeners, Listener{socket, serving.NewServer(serving.Local(a.Handler), a.Log)})
+		listeners = append(listeners, Listener{socket, serving.NewServer(a.Local(), a.Log)})
 		a.Log.Info("serving the Kubernetes API", "socket", cfg.Socket)
 	}
 	if cfg.Address != "" {

@@ -44,6 +44,8 @@ func refusalOf(err error) kubeapi.Refusal {
 		return kubeapi.RefusedRate
 	case errors.Is(err, serving.ErrTooManyNow):
 		return kubeapi.RefusedRequests
+	case errors.Is(err, serving.ErrTooLarge):
+		return kubeapi.RefusedBytes
 	case errors.Is(err, serving.ErrTooManyConnections):
 		return kubeapi.RefusedConnections
 	}
