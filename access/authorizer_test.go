@@ -64,7 +64,7 @@ func (x *desk) may(user, verb, resource string) bool {
 
 func openDecisions(t *testing.T, db store.DB) *Decisions {
 	t.Helper()
-	d, err := OpenDecisions(db, 24*time.Hour, slog.New(slog.DiscardHandler))
+	d, err := OpenDecisions(db, 24*time.Hour, start, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	return d
 }
@@ -116,6 +116,27 @@ func TestDecisions(t *testing.T) {
 	x.clock.SetTime(start)
 	require.False(t, x.may("alice", "list", "pods"), "the refusal is remembered")
 	require.Zero(t, db.Stats().FlushError)
+}
+
+// TestDecisions_WrongClock: a decision that was made with a clock that was ahead, or is judged with one that is behind,
+// counts for a day from the start, not until its date; and no wrong clock deletes one.
+func TestDecisions_WrongClock(t *testing.T) {
+	const year = 365 * 24 * time.Hour
+	for _, off := range []time.Duration{-26 * year, -2 * time.Hour, 2 * time.Hour, 14 * year} {
+		path := filepath.Join(t.TempDir(), "decisions.db")
+		db, err := bolt.Open(path, bolt.Options{})
+		require.NoError(t, err)
+		d := openDecisions(t, db)
+		d.note("a", "alice", true, false, start)
+		at := start.Add(off)
+		require.Equal(t, off < 24*time.Hour, d.allowed("a", at, false))
+		require.True(t, d.allowed("a", start.Add(time.Hour), false), "right again")
+
+		d.note("b", "alice", true, false, at)
+		require.Equal(t, off > -24*time.Hour, d.allowed("b", start.Add(time.Hour), false))
+		require.False(t, d.allowed("b", start.Add(27*time.Hour), false), "not until its date and a day")
+		require.NoError(t, db.Close())
+	}
 }
 
 // TestWatchAuthorizedAgain: a right that was withdrawn at the worst moment ends what lasts within a

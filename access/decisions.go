@@ -16,6 +16,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/snapcache/snapcache/internal/clocks"
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 )
@@ -27,6 +28,7 @@ type Decisions struct {
 	collection store.Collection
 	log        *slog.Logger
 	expiry     time.Duration
+	opened     time.Time // when this process opened them
 
 	mu       sync.Mutex // held while the collection is written
 	flushing bool       // a flush comes within flushDelay
@@ -54,12 +56,12 @@ type remembered struct {
 
 // OpenDecisions returns the decisions that are stored in db, each of which is used for as long as
 // expiry.
-func OpenDecisions(db store.DB, expiry time.Duration, log *slog.Logger) (*Decisions, error) {
+func OpenDecisions(db store.DB, expiry time.Duration, now time.Time, log *slog.Logger) (*Decisions, error) {
 	c, err := db.Open(store.Info{ID: "decisions", Group: "snapcache", Version: "v1", Resource: "decisions", Kind: "Decision"})
 	if err != nil {
 		return nil, fmt.Errorf("remembered decisions: %w", err)
 	}
-	return &Decisions{db: db, collection: c, log: log, expiry: expiry}, nil
+	return &Decisions{db: db, collection: c, log: log, expiry: expiry, opened: now}, nil
 }
 
 func decisionName(id string) string {
@@ -86,15 +88,19 @@ func (d *Decisions) get(name string) *remembered {
 }
 
 // allowed reports whether the server has allowed a request lately. rules is set if RBAC objects are
-// cached: then decisions that such objects made do not count, as they may have changed. A clock
-// that was set back makes a decision as good as new: on machines without a battery for their clock,
-// every start does that.
+// cached: then decisions that such objects made do not count, as they may have changed. A decision of
+// unknown age, because the clock is behind it or was ahead when it was made, counts from the start of
+// this process: machines without a battery for their clock start like that.
 func (d *Decisions) allowed(id string, now time.Time, rules bool) bool {
 	if d == nil {
 		return false
 	}
 	r := d.get(decisionName(id))
-	return r != nil && now.Sub(r.At) < d.expiry && !(rules && r.ByRules)
+	if r == nil || rules && r.ByRules {
+		return false
+	}
+	age := clocks.AgeOf(clocks.Stamp{At: r.At}, clocks.Stamp{At: now, Ran: now.Sub(d.opened)})
+	return age.Known() && now.Sub(r.At) < d.expiry || !age.Known() && age.Duration() < d.expiry
 }
 
 // note stores a decision of the server on a user's request. To spare the disk, one that is repeated
@@ -146,9 +152,10 @@ func (d *Decisions) flush() {
 	}
 }
 
-// surplus returns the deletions of what has expired, if there is more than may be remembered, and
-// of the oldest decisions of those users who have most of them. So a user that asks for ever more
-// does not make the others' be forgotten. One decision is never deleted.
+// surplus returns the deletions of the oldest decisions of those users who have most of them, if there
+// are more than may be remembered. So a user that asks for ever more does not make the others' be
+// forgotten. One decision is never deleted, and none only because it has expired: the clock may be wrong.
+// The oldest are those with a date in the future, which a wrong clock has made.
 func (d *Decisions) surplus(but string, now time.Time) []store.Change {
 	if d.collection.State().Count < maxDecisions {
 		return nil
@@ -165,6 +172,9 @@ func (d *Decisions) surplus(but string, now time.Time) []store.Change {
 		}
 		var r remembered
 		_ = o.Into(&r) // one that can't be read is the oldest
+		if r.At.After(now) {
+			r.At = time.Time{}
+		}
 		all = append(all, aged{o.Key(), r.User, r.At})
 		users[r.User]++
 	}
@@ -174,7 +184,7 @@ func (d *Decisions) surplus(but string, now time.Time) []store.Change {
 	var out []store.Change
 	for _, x := range all {
 		tooMany := users[x.user] > most && len(all)-len(out) > left
-		if x.key != but && (tooMany || now.Sub(x.at) >= d.expiry) {
+		if x.key != but && tooMany {
 			out = append(out, store.Change{Key: x.key})
 			users[x.user]--
 		}

@@ -161,6 +161,9 @@ func (l *Loop) apply(ctx context.Context, b deltafifo.Batch) error {
 	if b.Bookmarks > 0 {
 		cp.LastBookmark = start.UTC()
 	}
+	if b.Events+b.Bookmarks > 0 {
+		cp.NoneAfter(start)
+	}
 	if b.Skipped {
 		diff.gap = &store.Gap{}
 	}
@@ -208,6 +211,7 @@ func (l *Loop) applyList(ctx context.Context, b deltafifo.Batch, diff difference
 		LastList: start.UTC(), LastEvent: l.checkpoint.LastEvent, LastBookmark: l.checkpoint.LastBookmark,
 		Newest: l.list.newest.keys(),
 	}
+	cp.NoneAfter(start)
 	deleted, listed := l.list.split()
 	err := l.commit(ctx, deleted, listed, func() error {
 		if err := l.list.replacement.Commit(cp); err != nil {

@@ -329,7 +329,10 @@ func Roughly(seconds float64) string {
 
 // Ago formats the time since t like Roughly.
 func Ago(now, t time.Time) string {
-	d := max(0, now.Sub(t))
+	d := now.Sub(t)
+	if d < -time.Minute {
+		return "in the future: a clock is wrong, or was"
+	}
 	if d < time.Minute {
 		return "just now"
 	}

@@ -228,7 +228,11 @@ func (d Dir) Find(name string) string {
 // Prune removes snapshots made by [Dir.Create]: all but the newest keep, and those older than
 // maxAge, but never the newest intact one. It also removes the unfinished files of a crash. It
 // returns the removed snapshots, oldest first. 0 means no limit.
-func (d Dir) Prune(ctx context.Context, keep int, maxAge time.Duration, now time.Time) (removed []Snapshot, err error) {
+//
+// The clock may be wrong, or may have been when a snapshot was made. So if snapshots are made at an
+// interval, the time between two of them counts as one interval at most, and a date that lies before
+// the one of an older snapshot as none. The interval is 0 if dates count as they are.
+func (d Dir) Prune(ctx context.Context, keep int, maxAge, interval time.Duration, now time.Time) (removed []Snapshot, err error) {
 	if _, err := os.Stat(d.Path); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -242,9 +246,16 @@ func (d Dir) Prune(ctx context.Context, keep int, maxAge time.Duration, now time
 		return nil, err
 	}
 	good := false // a newer snapshot is intact, and kept
+	age, newer := time.Duration(0), now
 	for i, s := range own {
-		t, _ := nameTime(s.Name)
-		goes := keep > 0 && i >= keep || maxAge > 0 && now.Sub(t) > maxAge
+		t := s.made()
+		passed := max(0, newer.Sub(t))
+		if interval > 0 {
+			passed = min(passed, interval)
+		}
+		age, newer = age+passed, t
+		// Of the intervals one may be too long: the one before a start with a wrong clock.
+		goes := keep > 0 && i >= keep || maxAge > 0 && age-interval > maxAge
 		if !good && s.Err == nil {
 			if err := intact(ctx, s.Path); err == nil {
 				good = true
@@ -266,6 +277,16 @@ func (d Dir) Prune(ctx context.Context, keep int, maxAge time.Duration, now time
 		return nil, nil
 	}
 	return removed, bolt.SyncDir(d.Path)
+}
+
+// made returns when a snapshot was made, by the clock of then: the time in its name, which is later than
+// those of all older snapshots, is that of its manifest unless the clock was behind.
+func (s Snapshot) made() time.Time {
+	if s.Manifest != nil {
+		return s.Manifest.Created
+	}
+	t, _ := nameTime(s.Name)
+	return t
 }
 
 // sweepLocked removes the unfinished files of a crash. The directory is locked, so no snapshot is

@@ -388,7 +388,7 @@ func TestCrashAtEachStep(t *testing.T) {
 				require.Len(t, temps, 1)
 			}
 			require.NoError(t, os.Mkdir(filepath.Join(s.snapshots().Path, ".copy-1"), 0o700))
-			_, err = s.snapshots().Prune(t.Context(), 0, 0, now)
+			_, err = s.snapshots().Prune(t.Context(), 0, 0, 0, now)
 			require.NoError(t, err)
 			temps, err = filepath.Glob(filepath.Join(s.snapshots().Path, ".*"))
 			require.NoError(t, err)
@@ -414,7 +414,7 @@ func TestCreateFails(t *testing.T) {
 	require.NoError(t, err)
 	_, err = s.snapshots().Create(t.Context(), s.db, now, nil)
 	require.ErrorIs(t, err, snapshot.ErrBusy)
-	_, err = s.snapshots().Prune(t.Context(), 1, 0, now)
+	_, err = s.snapshots().Prune(t.Context(), 1, 0, 0, now)
 	require.ErrorIs(t, err, snapshot.ErrBusy)
 	require.NoError(t, unlock())
 	s.create(t, now)
@@ -434,6 +434,46 @@ func TestNamesSortByTime(t *testing.T) {
 	require.IsIncreasing(t, names)
 	require.Equal(t, "20260304T050607.001Z.snap", names[1])
 	require.Equal(t, "20260304T060607.001Z.snap", names[3], "the name sorts last although the clock was set back")
+}
+
+// TestPrune_WrongClock: a wrong clock, now or when snapshots were made, removes none of them early, and keeps none for
+// good.
+func TestPrune_WrongClock(t *testing.T) {
+	const day, year = 24 * time.Hour, 365 * 24 * time.Hour
+	for _, tc := range []struct {
+		name string
+		made []time.Duration // when, since now, oldest first
+		left []int
+	}{
+		{"right", []time.Duration{-4 * day, -3 * day, -2 * day, -1 * day, 0}, []int{0, 1, 2, 3, 4}},
+		{"right, and one is too old", []time.Duration{-5 * day, -4 * day, -3 * day, -2 * day, -1 * day, 0}, []int{1, 2, 3, 4, 5}},
+		{"two hours ahead", []time.Duration{-3*day - 2*time.Hour, -2*day - 2*time.Hour, -1*day - 2*time.Hour, 0}, []int{0, 1, 2, 3}},
+		{"14 years ahead", []time.Duration{-14*year - 2*day, -14*year - 1*day, -14 * year, -1, 0}, []int{0, 1, 2, 3, 4}},
+		{"26 years behind", []time.Duration{26*year - 2*day, 26*year - 1*day, 26 * year, 0}, []int{0, 1, 2, 3}},
+		{"right again", []time.Duration{-2 * day, -1 * day, 14 * year, 0}, []int{0, 1, 2, 3}},
+		{
+			"right again for long", []time.Duration{-7 * day, -6 * day, 14 * year, -4 * day, -3 * day, -2 * day, -1 * day, 0},
+			[]int{2, 3, 4, 5, 6, 7},
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := newSource(t)
+			s.list(t, 1)
+			var names, want []string
+			for _, at := range tc.made {
+				s.create(t, now.Add(at))
+				own, err := s.snapshots().Own()
+				require.NoError(t, err)
+				names = append(names, own[0].Name)
+			}
+			for _, i := range tc.left {
+				want = append(want, names[i])
+			}
+			_, err := s.snapshots().Prune(t.Context(), 0, 3*day, day, now)
+			require.NoError(t, err)
+			requireOnly(t, s.snapshots(), want...)
+		})
+	}
 }
 
 func TestPrune(t *testing.T) {
@@ -473,13 +513,13 @@ func TestPrune(t *testing.T) {
 			for _, h := range tc.left {
 				want = append(want, hour(h))
 			}
-			removed, err := s.snapshots().Prune(t.Context(), tc.keep, tc.maxAge, now.Add(10*time.Hour))
+			removed, err := s.snapshots().Prune(t.Context(), tc.keep, tc.maxAge, 0, now.Add(10*time.Hour))
 			require.NoError(t, err)
 			require.Len(t, removed, 4-len(want))
 			requireOnly(t, s.snapshots(), append(want, "seed.snap")...)
 		})
 	}
-	removed, err := snapshot.Dir{Path: filepath.Join(t.TempDir(), "none")}.Prune(t.Context(), 1, 0, now)
+	removed, err := snapshot.Dir{Path: filepath.Join(t.TempDir(), "none")}.Prune(t.Context(), 1, 0, 0, now)
 	require.NoError(t, err)
 	require.Empty(t, removed)
 }

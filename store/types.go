@@ -110,6 +110,16 @@ func (c Checkpoint) Proven() time.Time {
 	return t
 }
 
+// NoneAfter moves the times that are after now back to it: a wrong clock has made them, and Proven would
+// not move on before their date.
+func (c *Checkpoint) NoneAfter(now time.Time) {
+	for _, t := range []*time.Time{&c.LastEvent, &c.LastBookmark, &c.LastList} {
+		if t.After(now) {
+			*t = now.UTC()
+		}
+	}
+}
+
 // State is a collection's checkpoint with its totals.
 type State struct {
 	Checkpoint

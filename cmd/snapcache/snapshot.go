@@ -186,7 +186,7 @@ func makeSnapshot(ctx context.Context, look *lookup, dir snapshot.Dir, elsewhere
 		return nil, err
 	}
 	if !elsewhere {
-		_, err = dir.Prune(ctx, cfg.Snapshots.Keep, cfg.Snapshots.MaxAge.Duration, time.Now())
+		_, err = dir.Prune(ctx, cfg.Snapshots.Keep, cfg.Snapshots.MaxAge.Duration, cfg.Snapshots.Interval.Duration, time.Now())
 	}
 	return &localapi.Snapshot{Name: made.Name, Path: made.Path, Bytes: made.Bytes, Objects: made.Manifest.Objects(), Created: made.Manifest.Created}, err
 }
@@ -337,7 +337,7 @@ func pruneSnapshots(c *cli.Context, dir snapshot.Dir, cfg *config.AgentConfigura
 	}
 	ctx, stop := interruptible(c.Context)
 	defer stop()
-	removed, err := dir.Prune(ctx, keep, maxAge, time.Now())
+	removed, err := dir.Prune(ctx, keep, maxAge, 0, time.Now()) // a person asks, who has a clock
 	for _, s := range removed {
 		if err := writeStrings(c.App.Writer, "removed ", s.Path, "\n"); err != nil {
 			return err

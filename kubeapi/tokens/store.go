@@ -105,11 +105,22 @@ func (s *Store) put(ask *request, t *authenticationv1.TokenRequest, now time.Tim
 	defer s.mu.Unlock()
 	change, err := newChange(ask, t)
 	if err == nil {
+		if issued := issuedAt(t); issued.Before(now) {
+			now = issued // by the server's clock: this one may be ahead
+		}
 		err = s.apply(append(s.surplus(ask.id, now), change)...)
 	}
 	if err != nil {
 		s.log.Error("a token can't be remembered", "namespace", ask.namespace, "serviceAccount", ask.name, "error", err)
 	}
+}
+
+// issuedAt returns when the server has issued a token, by its own clock.
+func issuedAt(t *authenticationv1.TokenRequest) time.Time {
+	if t.Spec.ExpirationSeconds == nil {
+		return time.Time{} // as a server never does
+	}
+	return t.Status.ExpirationTimestamp.Add(-time.Duration(*t.Spec.ExpirationSeconds) * time.Second)
 }
 
 func (s *Store) apply(changes ...store.Change) error {

@@ -167,7 +167,7 @@ func open(path string, opts Options, background bool, look func(*boltfile.File) 
 	}
 	db := &DB{
 		path: path, opts: opts, background: background, codecs: format.NewCodecs(), handle: boltfile.NewHandle(f, opts.Logger),
-		writerViews: map[string]*view{}, historian: historian{trimmedAt: opts.Clock.Now(), retention: opts.HistoryRetention, bytes: opts.HistoryBytes},
+		writerViews: map[string]*view{}, historian: newHistorian(opts),
 		indexer: indexer{builds: map[string]*build{}, spilling: map[string]bool{}},
 	}
 	db.ctx, db.cancel = context.WithCancel(context.Background())

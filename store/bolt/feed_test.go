@@ -84,13 +84,14 @@ func TestHistoryRetention(t *testing.T) {
 	})
 }
 
-// A database that is closed trims its histories, however short it was open: an agent that is restarted
-// more often than trimInterval would never do it otherwise.
+// A database that is closed trims its histories: those that are too long however short it was open, as an
+// agent that is restarted more often than trimInterval would never do it otherwise.
 func TestHistoryTrimmedAtClose(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		opts bolt.Options
-	}{{"retention", bolt.Options{HistoryRetention: time.Hour}}, {"bytes", bolt.Options{HistoryBytes: 1}}} {
+		open time.Duration
+	}{{"retention", bolt.Options{HistoryRetention: time.Hour}, time.Hour}, {"bytes", bolt.Options{HistoryBytes: 1}, 0}} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				path := filepath.Join(t.TempDir(), "cache.db")
@@ -114,6 +115,7 @@ func TestHistoryTrimmedAtClose(t *testing.T) {
 				db, c = reopen(tc.opts)
 				require.Equal(t, "10", horizonOf(t, c).RV)
 				require.True(t, horizonOf(t, c).First)
+				time.Sleep(tc.open)
 				require.NoError(t, db.Close())
 				db, c = reopen(bolt.Options{})
 				require.Equal(t, "100", horizonOf(t, c).RV)

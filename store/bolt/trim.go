@@ -1,6 +1,7 @@
 package bolt
 
 import (
+	"math"
 	"time"
 
 	"github.com/snapcache/snapcache/internal/history"
@@ -16,16 +17,47 @@ const (
 
 	// trimInterval is how long a history may grow past its bounds if there is no fold and no restart.
 	trimInterval = time.Hour
+
+	// clockSlack is by how much the wall clock and the monotonic one may differ between two trims: time
+	// daemons adjust the wall clock by small steps.
+	clockSlack = time.Minute
 )
 
 // historian decides when the histories of a database are trimmed, and how far. The write lock guards
 // it.
 type historian struct {
-	trimmedAt time.Time // or when the database was opened
+	trimmedAt time.Time // or when the database was opened; with the monotonic reading
+
+	// steadySince is when the database was opened, or since when the wall clock has not been set.
+	steadySince time.Time
 
 	// retention and bytes are the bounds of each history, see Options.
 	retention time.Duration
 	bytes     int64
+}
+
+func newHistorian(opts Options) historian {
+	now := opts.Clock.Now()
+	return historian{trimmedAt: now, steadySince: now, retention: opts.HistoryRetention, bytes: opts.HistoryBytes}
+}
+
+// look notes whether the wall clock has been set since the last trim.
+func (h *historian) look(now time.Time) {
+	if d := now.Round(0).Sub(h.trimmedAt.Round(0)) - now.Sub(h.trimmedAt); d.Abs() > clockSlack {
+		h.steadySince = now
+	}
+	h.trimmedAt = now
+}
+
+// span returns the first and the last time, in seconds since 1970, of the entries that are not too old.
+// An entry that a wrong clock has dated may seem older than it is. So the time bounds nothing until the
+// database was open for the retention, and the clock was not set meanwhile: all entries of that time
+// have right dates, as far as dates differ, and every other one is older.
+func (h *historian) span(now time.Time) (oldest, newest int64) {
+	if now.Sub(h.steadySince) < h.retention {
+		return math.MinInt64, math.MaxInt64
+	}
+	return now.Add(-h.retention).Unix(), now.Add(clockSlack).Unix()
 }
 
 // due reports whether a flush is to trim the histories. A fold trims them anyway.
@@ -41,7 +73,7 @@ func (db locked) trimIfDue() {
 // trimHistories trims each collection's history to its bounds. The log calls it before a flush, a
 // fold or its end, so that it costs no write of its own.
 func (db locked) trimHistories() {
-	db.historian.trimmedAt = db.opts.Clock.Now()
+	db.historian.look(db.opts.Clock.Now())
 	var ids []string
 	err := db.handle.View(func(tx *boltfile.Tx) error {
 		return eachCollection(tx, func(id string, _ *boltfile.Bucket) error { ids = append(ids, id); return nil })
@@ -67,13 +99,14 @@ func (db locked) trimmed(id string) (cells map[string]writeback.Cell, err error)
 	}
 	defer v.Close()
 	err = v.tx.Read(func() error {
-		cells, err = v.trim(db.opts.Clock.Now().Add(-db.historian.retention).Unix(), db.historian.bytes)
+		oldest, newest := db.historian.span(db.opts.Clock.Now())
+		cells, err = v.trim(oldest, newest, db.historian.bytes)
 		return err
 	})
 	return cells, err
 }
 
-func (v *view) trim(oldest, maxBytes int64) (map[string]writeback.Cell, error) {
+func (v *view) trim(oldest, newest, maxBytes int64) (map[string]writeback.Cell, error) {
 	head, err := v.head()
 	if err != nil {
 		return nil, err
@@ -96,7 +129,7 @@ func (v *view) trim(oldest, maxBytes int64) (map[string]writeback.Cell, error) {
 				return nil, err
 			}
 		}
-		if !head.Due(rv, entry, oldest, maxBytes) {
+		if !head.Due(rv, entry, oldest, maxBytes) && entry.Time <= newest {
 			break
 		}
 		n, err := t.Delete(k)

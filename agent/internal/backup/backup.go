@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/snapcache/snapcache/agent/internal/collection"
 	"github.com/snapcache/snapcache/config"
+	"github.com/snapcache/snapcache/internal/clocks"
 	"github.com/snapcache/snapcache/internal/sleep"
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/snapshot"
@@ -31,30 +33,36 @@ type Snapshots struct {
 
 	config func() (cfg config.Snapshots, changed <-chan struct{}) // see New
 
-	mu    sync.Mutex // guards state
+	began time.Time // when this process began to make snapshots
+
+	mu    sync.Mutex // guards the rest
 	state localapi.SnapshotStatus
+	last  time.Time // when the snapshot was made that the schedule counts from; monotonic if in this process
 }
 
 // New returns the snapshots of a database in a directory. cfg returns the schedule and the
 // rotation, and a channel that is closed when they may have changed.
 func New(db *bolt.DB, dir snapshot.Dir, cfg func() (config.Snapshots, <-chan struct{}), c clock.Clock, log *slog.Logger) *Snapshots {
-	s := &Snapshots{dir: dir, config: cfg, db: db, clock: c, log: log}
+	s := &Snapshots{dir: dir, config: cfg, db: db, clock: c, log: log, began: c.Now()}
 	s.state.Dir = s.dir.Path
 	own, err := s.dir.Own()
 	if err != nil {
 		s.state.Problem = err.Error()
 	}
-	for _, x := range own {
-		if x.Err == nil {
-			s.note(&x)
-			break
-		}
+	own = slices.DeleteFunc(own, func(x snapshot.Snapshot) bool { return x.Err != nil })
+	if len(own) > 0 {
+		s.note(&own[0])
+	}
+	// A wrong clock has dated the newest ones in the future: the schedule counts from an older one.
+	if i := slices.IndexFunc(own, func(x snapshot.Snapshot) bool { return !x.Manifest.Created.After(s.began) }); i > 0 {
+		s.last = own[i].Manifest.Created
 	}
 	return s
 }
 
 // note makes x the newest snapshot.
 func (s *Snapshots) note(x *snapshot.Snapshot) {
+	s.last = x.Manifest.Created
 	s.state.Name, s.state.Bytes, s.state.Newest = x.Name, x.Bytes, x.Manifest.Created
 }
 
@@ -92,19 +100,26 @@ func (s *Snapshots) Run(ctx context.Context) {
 	}
 }
 
-// due returns the time until the next snapshot; without a schedule a very long one. It counts from
-// the newest snapshot, so that a restart makes none; a snapshot with a date in the future counts as
-// new.
+// due returns the time until the next snapshot; without a schedule a very long one. It counts from the
+// newest snapshot, so that a restart makes none. If that is dated in the future, because the clock is
+// wrong or was, it counts from the start of this process.
 func (s *Snapshots) due(cfg config.Snapshots) time.Duration {
 	every := cfg.Interval.Duration
 	if every == 0 {
 		return config.MaxSnapshotAge
 	}
-	newest := s.Status().Newest
-	if newest.IsZero() {
+	s.mu.Lock()
+	last := s.last
+	s.mu.Unlock()
+	if last.IsZero() {
 		return 0
 	}
-	return max(0, every-max(0, s.clock.Since(newest)))
+	now := s.clock.Now()
+	age := clocks.AgeOf(clocks.Stamp{At: last}, clocks.Stamp{At: now})
+	if !age.Known() {
+		age = clocks.AgeOf(clocks.Stamp{At: s.began}, clocks.Stamp{At: now})
+	}
+	return max(0, every-age.Duration())
 }
 
 // Create makes a snapshot and removes old ones.
@@ -114,6 +129,7 @@ func (s *Snapshots) Create(ctx context.Context, progress snapshot.Progress) (*sn
 	s.mu.Lock()
 	if err == nil {
 		s.note(x)
+		s.last = start
 		s.state.Made++
 		s.state.Problem = ""
 	} else if ctx.Err() == nil {
@@ -127,7 +143,7 @@ func (s *Snapshots) Create(ctx context.Context, progress snapshot.Progress) (*sn
 	}
 	s.log.Info("snapshot made", "name", x.Name, "bytes", x.Bytes, "objects", x.Manifest.Objects(), "took", s.clock.Since(start).Round(time.Millisecond))
 	cfg, _ := s.config()
-	removed, err := s.dir.Prune(ctx, cfg.Keep, cfg.MaxAge.Duration, s.clock.Now())
+	removed, err := s.dir.Prune(ctx, cfg.Keep, cfg.MaxAge.Duration, cfg.Interval.Duration, s.clock.Now())
 	for _, r := range removed {
 		s.log.Info("snapshot removed", "name", r.Name)
 	}

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
+	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/snapcache/snapcache/config"
 	"github.com/snapcache/snapcache/snapshot"
@@ -108,12 +109,40 @@ func TestSchedule(t *testing.T) {
 	})
 }
 
-// TestSchedule_FutureSnapshot checks that a snapshot with a date in the future does not end the
-// schedule.
-func TestSchedule_FutureSnapshot(t *testing.T) {
-	_, dir := paths(t)
+// TestSchedule_WrongClock: snapshots are made at their interval with a clock that is behind or ahead, and once it is
+// right again, also if the newest one has a date in the future.
+func TestSchedule_WrongClock(t *testing.T) {
+	const year = 365 * 24 * time.Hour
 	cfg := config.Snapshots{Interval: metav1.Duration{Duration: time.Hour}}
-	s := New(nil, dir, always(cfg), clock.RealClock{}, slog.New(slog.DiscardHandler))
-	s.note(&snapshot.Snapshot{Manifest: &snapshot.Manifest{Created: time.Now().Add(1000 * time.Hour)}})
-	require.Equal(t, time.Hour, s.due(cfg))
+	for _, off := range []time.Duration{-26 * year, -2 * time.Hour, 2 * time.Hour, 14 * year} {
+		path, dir := paths(t)
+		db, err := bolt.Open(path, bolt.Options{})
+		require.NoError(t, err)
+		clk := testclock.NewFakeClock(time.Now())
+		newSnapshots := func() *Snapshots { return New(db, dir, always(cfg), clk, slog.New(slog.DiscardHandler)) }
+		create := func(s *Snapshots) {
+			_, err := s.Create(t.Context(), nil)
+			require.NoError(t, err)
+			require.Equal(t, time.Hour, s.due(cfg))
+		}
+		create(newSnapshots())
+		clk.Step(time.Minute)
+		right := clk.Now()
+		clk.SetTime(right.Add(off))
+		s := newSnapshots()
+		require.Equal(t, off < 0, s.due(cfg) > 0, "clock moved by %s", off)
+		clk.Step(time.Hour)
+		require.Zero(t, s.due(cfg))
+		create(s)
+
+		clk.SetTime(right.Add(2 * time.Hour))
+		s = newSnapshots()
+		require.LessOrEqual(t, s.due(cfg), time.Hour)
+		clk.Step(time.Hour)
+		require.Zero(t, s.due(cfg), "it does not wait for a date")
+		create(s)
+		clk.Step(time.Minute)
+		require.Equal(t, 59*time.Minute, newSnapshots().due(cfg), "a restart makes none")
+		require.NoError(t, db.Close())
+	}
 }

@@ -54,7 +54,7 @@ func (a *API) openAccess(callers *access.Authenticator) (*clusterAccess, *access
 		return nil, nil, fmt.Errorf("remembered decisions: %w", err)
 	}
 	x.decisions = db
-	remembered, err := access.OpenDecisions(db, a.Config().KubernetesAPI.Access.RememberFor.Duration, a.Log)
+	remembered, err := access.OpenDecisions(db, a.Config().KubernetesAPI.Access.RememberFor.Duration, a.Clock.Now(), a.Log)
 	if err == nil {
 		err = x.load()
 	}
