@@ -105,22 +105,24 @@ func (s *Store) put(ask *request, t *authenticationv1.TokenRequest, now time.Tim
 	defer s.mu.Unlock()
 	change, err := newChange(ask, t)
 	if err == nil {
-		if issued := issuedAt(t); issued.Before(now) {
-			now = issued // by the server's clock: this one may be ahead
-		}
-		err = s.apply(append(s.surplus(ask.id, now), change)...)
+		err = s.apply(append(s.surplus(ask.id, notAhead(now, t)), change)...)
 	}
 	if err != nil {
 		s.log.Error("a token can't be remembered", "namespace", ask.namespace, "serviceAccount", ask.name, "error", err)
 	}
 }
 
-// issuedAt returns when the server has issued a token, by its own clock.
-func issuedAt(t *authenticationv1.TokenRequest) time.Time {
+// notAhead returns now or, if that is earlier, when the server has issued a token just now, by its own
+// clock: this machine's may be ahead.
+func notAhead(now time.Time, t *authenticationv1.TokenRequest) time.Time {
 	if t.Spec.ExpirationSeconds == nil {
-		return time.Time{} // as a server never does
+		return now
 	}
-	return t.Status.ExpirationTimestamp.Add(-time.Duration(*t.Spec.ExpirationSeconds) * time.Second)
+	issued := t.Status.ExpirationTimestamp.Add(-time.Duration(*t.Spec.ExpirationSeconds) * time.Second)
+	if issued.Before(now) {
+		return issued
+	}
+	return now
 }
 
 func (s *Store) apply(changes ...store.Change) error {

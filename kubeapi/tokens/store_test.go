@@ -140,6 +140,16 @@ func TestStoredTokensAreBounded(t *testing.T) {
 			require.True(t, has(w, "kubelet", i), i)
 		}
 	})
+	t.Run("nothing by a clock that is ahead", func(t *testing.T) {
+		w := newWorld(t)
+		put(w, "a", "long", 10*time.Hour, 0)
+		w.clock.SetTime(start.Add(14 * 365 * 24 * time.Hour))
+		ask, answer := token("a", "new", time.Hour, 0)
+		lifetime := int64(3600)
+		answer.Spec.ExpirationSeconds = &lifetime
+		w.Store.put(ask, answer, w.clock.Now())
+		require.True(t, has(w, "a", "long"))
+	})
 	t.Run("what has expired", func(t *testing.T) {
 		w := newWorld(t)
 		put(w, "a", "short", time.Minute, 0)
