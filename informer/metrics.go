@@ -23,7 +23,7 @@ var (
 	descObjects    = Metric("collection_objects", "Objects stored.", "collection")
 	descBytes      = Metric("collection_bytes", "Length of the stored objects.", "collection")
 	descSynced     = Metric("collection_synced", "1 once a complete list is stored; until then the collection can't be read.", "collection")
-	descCaughtUp   = Metric("collection_caught_up", "1 while the watch is up.", "collection")
+	descCaughtUp   = Metric("collection_caught_up", "1 while the watch is up and known to deliver.", "collection")
 	descUntrusted  = Metric("collection_untrusted", "1 while the stored objects are known not to be the server's and no list has replaced them.", "collection")
 	descAge        = Metric("collection_checkpoint_age_seconds", "How long ago the collection was last known to be complete, 0 while the watch is up, +Inf if a wrong clock hides it.", "collection")
 	descEvents     = Metric("events_total", "Watch events received.", "collection", "type")

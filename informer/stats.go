@@ -29,7 +29,8 @@ type Counters struct {
 	Phase   reflector.Phase
 	Problem error     // why the collection is not caught up
 	Store   error     // why the store refuses changes
-	Watched time.Time // end of the newest watch that has ended, or when something was applied since; with the monotonic reading
+	Watched time.Time // newest proof in this process that the collection is complete; with the monotonic reading
+	Ended   time.Time // end of the newest watch that has ended
 
 	Lists     map[store.Reason]int64
 	Listing   store.Reason // of the list in progress; empty for none
@@ -47,6 +48,7 @@ type Counters struct {
 	began     time.Time    // when the stats were made
 	untrusted store.Reason // why the stored objects are not the server's; valid until a list replaces them
 	replaced  bool         // the list that replaces them is queued
+	proof     proof
 }
 
 // NewStats returns stats of a pipeline that has not started.
@@ -66,11 +68,42 @@ func (s *Stats) Counters() Counters {
 	return c
 }
 
-// Watching reports whether the watch is open.
+// Watching reports whether the watch is open, and gave no reason for doubt.
 func (s *Stats) Watching() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.c.Phase == reflector.PhaseWatching
+	return s.c.watching()
+}
+
+// Open reports whether the watch is open, or one has ended a short time ago; trusted reports whether it
+// gave no reason for doubt, too.
+func (s *Stats) Open(short time.Duration) (open, trusted bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	open = s.c.watchOpen() || !s.c.Ended.IsZero() && s.clock.Since(s.c.Ended) < short
+	return open, open && s.c.proof.doubt == nil
+}
+
+func (c *Counters) watchOpen() bool { return c.Phase == reflector.PhaseWatching }
+
+func (c *Counters) watching() bool { return c.watchOpen() && c.proof.doubt == nil }
+
+// proven notes a proof of the state at a time.
+func (c *Counters) proven(at time.Time) {
+	if at.After(c.Watched) {
+		c.Watched = at
+	}
+	if c.watching() {
+		c.Problem = nil
+	}
+}
+
+// doubted notes why the watch proves nothing any more.
+func (c *Counters) doubted(err error) {
+	if c.proof.doubt == nil {
+		c.Failures[upstream.Classify(err)]++
+	}
+	c.proof.doubt, c.Problem = err, err
 }
 
 // Changes returns how many changes of objects were reported. It does not move with bookmarks.
@@ -90,10 +123,11 @@ func (c Counters) Untrusted(listPending bool) store.Reason {
 	return c.untrusted
 }
 
-// CaughtUp reports whether a collection is synced, its watch is open and no list is pending.
+// CaughtUp reports whether a collection is synced, its watch is open and gave no reason for doubt, and no
+// list is pending.
 // listPending is the queue's ListPending.
 func (c Counters) CaughtUp(synced, listPending bool) bool {
-	return synced && c.Phase == reflector.PhaseWatching && !listPending
+	return synced && c.watching() && !listPending
 }
 
 // LastProven returns when a collection that is not caught up was last known to be complete, and how long
@@ -129,7 +163,7 @@ func (s *Stats) update(f func(c *Counters)) {
 func (s *Stats) Phase(p reflector.Phase, err error) {
 	s.update(func(c *Counters) {
 		if c.Phase == reflector.PhaseWatching && p != c.Phase {
-			c.Watched = s.clock.Now()
+			c.Ended = s.clock.Now()
 		}
 		c.Phase = p
 		switch p {
@@ -141,8 +175,14 @@ func (s *Stats) Phase(p reflector.Phase, err error) {
 			if list, ok := errors.AsType[*reflector.MassDeleteError](err); ok {
 				c.HeldBack += int64(list.Deletions)
 			}
+			if errors.Is(err, upstream.ErrSilent) {
+				c.proof.doubt = err // the next watch may be held, too
+			}
 		case reflector.PhaseWatching:
-			c.Problem, c.Listing = nil, ""
+			c.Problem, c.Listing = c.proof.doubt, ""
+			if now := s.clock.Now(); c.proof.began(now) {
+				c.proven(now)
+			}
 		}
 	})
 }
@@ -159,7 +199,10 @@ func (s *Stats) Listing(reason store.Reason, read, remaining int64) {
 
 // Listed implements [reflector.Observer].
 func (s *Stats) Listed(reason store.Reason, _ string, _ int64, _ time.Duration) {
-	s.update(func(c *Counters) { c.Lists[reason]++; c.Listing, c.replaced = "", true })
+	s.update(func(c *Counters) {
+		c.Lists[reason]++
+		c.Listing, c.replaced, c.proof.ahead, c.proof.doubt = "", true, "", nil
+	})
 }
 
 // Refused implements [reflector.Observer]. Unless the reason still trusts the stored versions, the
@@ -176,7 +219,14 @@ func (s *Stats) Refused(reason store.Reason, _ error) {
 func (s *Stats) Resumed(string) { s.update(func(c *Counters) { c.Resumes++ }) }
 
 // Event implements [reflector.Observer].
-func (s *Stats) Event(t watch.EventType, _ string) { s.update(func(c *Counters) { c.Events[t]++ }) }
+func (s *Stats) Event(t watch.EventType, rv string) {
+	s.update(func(c *Counters) {
+		c.Events[t]++
+		if now := s.clock.Now(); c.proof.event(rv, now) {
+			c.proven(now)
+		}
+	})
+}
 
 // Skipped implements [reflector.Observer].
 func (s *Stats) Skipped(error) { s.update(func(c *Counters) { c.Skipped++ }) }
@@ -185,7 +235,9 @@ func (s *Stats) Skipped(error) { s.update(func(c *Counters) { c.Skipped++ }) }
 func (s *Stats) Applied(n Counts, took time.Duration) {
 	s.update(func(c *Counters) {
 		c.Counts.add(n)
-		c.Watched = s.clock.Now().Add(-took)
+		if c.proof.doubt == nil {
+			c.proven(s.clock.Now().Add(-took))
+		}
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/watch"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/snapcache/snapcache/reflector"
@@ -32,14 +33,16 @@ func TestStats_CaughtUp(t *testing.T) {
 		require.Equal(t, tc.want, s.Counters().CaughtUp(tc.synced, tc.listPending), tc.name)
 	}
 	clock.Step(time.Hour)
-	s.Phase(reflector.PhaseWaiting, errors.New("down"))
+	s.Event(watch.Bookmark, "7")
 	ended := clock.Now()
+	clock.Step(time.Minute)
+	s.Phase(reflector.PhaseWaiting, errors.New("down"))
 	clock.Step(time.Hour)
 	c := s.Counters()
 	for _, stored := range []time.Time{ended.Add(-time.Minute), ended.Add(26 * 365 * 24 * time.Hour)} {
 		at, atLeast := c.LastProven(clock.Now(), stored)
-		require.Equal(t, ended, at, "complete until its watch ended, whatever was stored by another clock")
-		require.Equal(t, time.Hour, atLeast)
+		require.Equal(t, ended, at, "complete at the last sign of life of its watch, whatever was stored by another clock")
+		require.Equal(t, time.Hour+time.Minute, atLeast)
 	}
 	s.Applied(Counts{}, time.Second)
 	at, _ := s.LastProven(clock.Now(), ended)

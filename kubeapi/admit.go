@@ -61,7 +61,7 @@ func (s *Server) admit(r *http.Request, h http.Header, q *query, rv string) (sto
 	if err != nil {
 		return nil, nil, err
 	}
-	width := q.width(v.State())
+	width, age := q.width(v.State()), h.Get("Age")
 	v.Close()
 	begun := q.opts.Continue != ""
 	timer := s.opts.Clock.NewTimer(waitLimit)
@@ -79,6 +79,9 @@ func (s *Server) admit(r *http.Request, h http.Header, q *query, rv string) (sto
 	if v, err = s.view(r.Context(), h, q.served, "0"); err != nil {
 		seat.Leave()
 		return nil, nil, err
+	}
+	if age != "0" {
+		h.Set("Age", age) // the server did not answer the probe, which the second view does not repeat
 	}
 	return v, &transfer{spool.New(s.opts.SpoolDir), seat}, nil
 }

@@ -41,7 +41,8 @@ type Freshness struct {
 	Connected bool
 
 	// Since is when the collection was last known to be complete, and AtLeast how long ago that is for
-	// certain, though the clock may be behind it; they do not matter while Connected is set.
+	// certain, though the clock may be behind it. While Connected is set, they count only if the server does
+	// not answer a probe.
 	Since   time.Time
 	AtLeast time.Duration
 }

@@ -43,9 +43,8 @@ func (s *Server) view(ctx context.Context, h http.Header, c *served, rv string) 
 			if ctx.Err() != nil {
 				return nil, ctx.Err()
 			}
-			if now = c.Freshness(); now.Connected { // its watch has not failed yet
-				now = Freshness{Since: s.opts.Clock.Now()}
-			}
+			now = c.Freshness()
+			now.Connected = false // though its watch may not have failed yet
 		}
 	}
 	v, err := c.View()

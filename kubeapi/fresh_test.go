@@ -97,11 +97,11 @@ func TestProbe(t *testing.T) {
 		ask(t, w.server, "/api/v1/pods")
 		require.Equal(t, settleTime, time.Since(began))
 
-		fail = errors.New("no route")
+		fail, w.since = errors.New("no route"), time.Now().Add(-7*time.Second)
 		l = ask(t, w.server, "/api/v1/pods")
 		require.Equal(t, http.StatusOK, l.Code)
-		require.Equal(t, "0", l.header.Get("Age"))
-		require.Contains(t, l.header.Get("Warning"), time.Now().UTC().Format(time.RFC3339))
+		require.Equal(t, "7", l.header.Get("Age"), "from the last proof")
+		require.Contains(t, l.header.Get("Warning"), w.since.UTC().Format(time.RFC3339))
 	})
 }
 

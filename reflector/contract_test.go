@@ -118,6 +118,7 @@ func (o *observedErrors) Refused(_ store.Reason, why error) { o.all = append(o.a
 
 func TestObservedErrors(t *testing.T) {
 	s := &script{
+		ends:  true,
 		lists: []error{errors.New("list broke")},
 		watches: []answer{
 			{err: apierrors.NewUnauthorized("watch refused")}, {}, {lasts: full}, {lasts: time.Minute},
@@ -140,7 +141,7 @@ func TestObservedErrors(t *testing.T) {
 
 func TestMinWatchTimeout(t *testing.T) {
 	for _, tc := range []struct{ least, from time.Duration }{{0, 5 * time.Minute}, {time.Minute, 5 * time.Minute}, {time.Hour, time.Hour}} {
-		s := &script{}
+		s := &script{ends: true}
 		for range 50 {
 			s.watches = append(s.watches, answer{lasts: full})
 		}
@@ -157,6 +158,7 @@ func TestMinWatchTimeout(t *testing.T) {
 // waits returns the time that a reflector waited before each request of an identity.
 func waits(t *testing.T, s *script, lasts time.Duration, change func(*reflector.Options)) []time.Duration {
 	var at []time.Time
+	s.ends = true
 	play(t, s, lasts, func(o *reflector.Options) {
 		if change != nil {
 			change(o)

@@ -99,6 +99,6 @@ func TestWatchOpensLate(t *testing.T) {
 	require.Equal(t, "watch 100", log[len(log)-1])
 
 	// A watch that ends at its timeout needs no guards: its server was not restored.
-	s = &script{watches: []answer{{lasts: full}, {lasts: full}}}
+	s = &script{watches: []answer{{lasts: full}, {lasts: full}}, ends: true}
 	require.Equal(t, []string{"probe 50", "watch 50", "watch 50", "watch 50"}, play(t, s, 25*time.Minute, nil))
 }

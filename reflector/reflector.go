@@ -47,6 +47,8 @@ type Reflector struct {
 	resync         <-chan time.Time // nil if there are no resyncs
 	relistRequests chan *RelistError
 
+	rewatchRequests chan error // why the open watch has to end
+
 	lastRV atomic.Pointer[string] // rv, for other goroutines
 
 	rv          string       // newest resourceVersion that was queued
@@ -80,7 +82,7 @@ func New(opts Options) *Reflector {
 		opts.Schema = func(context.Context) (string, error) { return "", nil }
 	}
 	r := &Reflector{
-		opts: opts, backoff: *opts.Backoff, relistRequests: make(chan *RelistError, 1),
+		opts: opts, backoff: *opts.Backoff, relistRequests: make(chan *RelistError, 1), rewatchRequests: make(chan error, 1),
 		cluster: opts.Checkpoint.Cluster, schema: opts.Checkpoint.Schema, reason: opts.Reason,
 	}
 	r.reached(opts.Checkpoint.RV)
@@ -153,6 +155,15 @@ func (r *Reflector) relistFor(err error) error {
 func (r *Reflector) Relist(reason store.Reason, why error) {
 	select {
 	case r.relistRequests <- &RelistError{Reason: reason, Err: why}:
+	default: // one request is pending already
+	}
+}
+
+// Rewatch ends the watch, if one is open, and begins another one where it was. It may be called at any
+// time, and does not block. err, which is the reason, should wrap [upstream.ErrSilent].
+func (r *Reflector) Rewatch(err error) {
+	select {
+	case r.rewatchRequests <- err:
 	default: // one request is pending already
 	}
 }

@@ -64,7 +64,7 @@ type answer struct {
 	err    error
 	events []watch.Event
 	lasts  time.Duration
-	open   bool          // until the reflector stops it
+	open   bool          // until the reflector stops it, which it does at the latest after ten minutes
 	opens  time.Duration // how long it takes to begin
 }
 
@@ -89,6 +89,7 @@ type script struct {
 	asked     []time.Duration              // timeouts of watches
 	opened    []*watch.FakeWatcher         // watches that were given out
 	noted     func(n int)                  // called with the length of the log
+	ends      bool                         // the script ends with its watches: another one does not begin
 }
 
 func (s *script) note(format string, args ...any) {
@@ -147,15 +148,18 @@ func (s *script) List(_ context.Context, opts upstream.ListOptions, each func(*o
 func (s *script) Watch(ctx context.Context, rv string, timeout time.Duration) (watch.Interface, error) {
 	s.note("watch %s", rv)
 	a, ok := take(s, &s.watches)
-	if !ok {
-		a.open = true
+	s.asked = append(s.asked, timeout)
+	if !ok && s.ends {
+		<-ctx.Done()
+		return nil, ctx.Err()
 	}
+	a.open = a.open || !ok
 	time.Sleep(a.opens)
 	if a.err != nil {
 		return nil, a.err
 	}
 	w := watch.NewFakeWithChanSize(len(a.events), false)
-	s.opened, s.asked = append(s.opened, w), append(s.asked, timeout)
+	s.opened = append(s.opened, w)
 	for _, e := range a.events {
 		w.Action(e.Type, e.Object)
 	}
@@ -308,7 +312,7 @@ func TestErrorsMakeNoList(t *testing.T) {
 		{"in good order", answer{lasts: full}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := &script{watches: slices.Repeat([]answer{tc.answer}, 6)}
+			s := &script{watches: slices.Repeat([]answer{tc.answer}, 6), ends: true}
 			log := play(t, s, 2*time.Hour, nil)
 			require.Zero(t, has(log, "begin"), "%q", log)
 			require.Equal(t, 7, has(log, "watch 50"), "%q", log)
@@ -392,7 +396,7 @@ func TestShortWatchesAfterAList(t *testing.T) {
 // After a watch that ends at its timeout the next follows at once; after one that ends early the
 // guards run again, because the server may have been restored meanwhile.
 func TestGuardsAfterAnEarlyEnd(t *testing.T) {
-	s := &script{watches: []answer{{lasts: full}, {lasts: time.Minute}}}
+	s := &script{watches: []answer{{lasts: full}, {lasts: time.Minute}}, ends: true}
 	require.Equal(t, []string{"probe 50", "watch 50", "watch 50", "probe 50", "watch 50"}, play(t, s, 15*time.Minute, nil))
 }
 
@@ -437,6 +441,29 @@ func TestBackoff(t *testing.T) {
 	tries := 1000 - len(s.clusters)
 	require.Less(t, tries, 130)
 	require.Greater(t, tries, 50)
+}
+
+// A watch that a proxy holds, which passes nothing on and keeps it open, ends by the reflector's clock, and
+// the next one begins where it was.
+func TestHeldWatch(t *testing.T) {
+	held := []answer{{events: []watch.Event{event(watch.Modified, "a", 51)}, open: true}, {open: true, opens: time.Minute}}
+	s := &script{watches: held, ends: true}
+	log := slices.DeleteFunc(play(t, s, time.Hour, nil), func(l string) bool { return strings.HasPrefix(l, "probe") })
+	require.Equal(t, []string{"watch 50", "update a@51", "watch 51", "watch 51"}, log)
+}
+
+// A watch for which another one is asked ends at once. The request is not for a later watch.
+func TestRewatch(t *testing.T) {
+	s, why := &script{watches: []answer{{open: true, opens: time.Minute}, {open: true}}}, fmt.Errorf("%w: x", upstream.ErrSilent)
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+		defer cancel()
+		r := reflector.New(reflector.Options{Source: s, Queue: s, Observer: s, Checkpoint: store.Checkpoint{RV: "50"}})
+		time.AfterFunc(time.Second, func() { r.Rewatch(why) }) // no watch is open yet
+		time.AfterFunc(2*time.Minute, func() { r.Rewatch(why); r.Rewatch(why) })
+		require.ErrorIs(t, r.Run(ctx), context.DeadlineExceeded)
+	})
+	require.Equal(t, []string{"probe 50", "watch 50", "probe 50", "probe 50", "watch 50"}, s.log)
 }
 
 // A server that asks for an hour is asked again after minutes, and at once when the bell rings: then the

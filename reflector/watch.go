@@ -26,6 +26,11 @@ func watchTimeout(least time.Duration) time.Duration {
 	return least + rand.N(least) //nolint:gosec // spreads load, guards nothing
 }
 
+// watchSlack is how long after its timeout a watch may end: the end of a stream may be delayed like any
+// other data. A proxy that holds the stream, and keeps the connection alive, would otherwise never let go
+// of it.
+const watchSlack = 15 * time.Second
+
 // validFor is how long after a validation a watch may be opened without another one: less than any
 // restore of a cluster takes.
 const validFor = 5 * time.Second
@@ -42,6 +47,10 @@ func (r *Reflector) watch(ctx context.Context) error {
 		return r.failed(err)
 	}
 	defer w.Stop()
+	select {
+	case <-r.rewatchRequests: // for the watch before
+	default:
+	}
 	if r.opts.Clock.Since(r.validatedAt) > validFor {
 		// While the watch is open the result holds: a restore of the server ends the watch.
 		if err := r.validate(ctx); err != nil {
@@ -50,7 +59,7 @@ func (r *Reflector) watch(ctx context.Context) error {
 	}
 	r.opts.Observer.Phase(PhaseWatching, nil)
 	r.ordered = r.rv != "" && r.rv != "0"
-	events, err := r.consume(ctx, w)
+	events, err := r.consume(ctx, w, timeout-r.opts.Clock.Since(start)+watchSlack)
 	lasted := r.opts.Clock.Since(start)
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -98,8 +107,10 @@ func (r *Reflector) failed(err error) error {
 }
 
 // consume queues a watch's events until the watch ends, and returns their number. A [*RelistError]
-// means that the next step is a list.
-func (r *Reflector) consume(ctx context.Context, w watch.Interface) (events int, err error) {
+// means that the next step is a list, [upstream.ErrSilent] that the watch was given up.
+func (r *Reflector) consume(ctx context.Context, w watch.Interface, longest time.Duration) (events int, err error) {
+	overdue := r.opts.Clock.NewTimer(longest)
+	defer overdue.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -113,6 +124,10 @@ func (r *Reflector) consume(ctx context.Context, w watch.Interface) (events int,
 			}
 		case refused := <-r.relistRequests:
 			return events, refused
+		case why := <-r.rewatchRequests:
+			return events, why
+		case <-overdue.C():
+			return events, fmt.Errorf("%w: it did not end at its timeout", upstream.ErrSilent)
 		case e, ok := <-w.ResultChan():
 			if !ok {
 				return events, nil

@@ -188,6 +188,8 @@ func describeNetwork(err error) string {
 		return fmt.Sprintf("can't reach the server: connection refused by %s: check that the kube-apiserver runs there", hostOf(err))
 	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH):
 		return fmt.Sprintf("can't reach the server: no route to %s: check this device's network", hostOf(err))
+	case errors.Is(err, ErrSilent):
+		return "the server's changes may not arrive: check proxies on the way to it: " + err.Error()
 	case errors.Is(err, context.DeadlineExceeded), utilnet.IsTimeout(err):
 		return fmt.Sprintf("can't reach the server: no answer from %s in time: check the network and firewalls in between", hostOf(err))
 	}

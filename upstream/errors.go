@@ -34,6 +34,10 @@ var (
 	// ErrCutOff means that the server is an agent that can't reach its own server at the moment.
 	ErrCutOff = errors.New("the server is an agent that has not reached the cluster")
 
+	// ErrSilent means that an open watch has not proven that it delivers the server's changes: it missed
+	// some, it did not end at its timeout, or the server was asked and did not answer.
+	ErrSilent = errors.New("the watch is silent")
+
 	// ErrBadList means that the body is not one complete list of the resource. The caller must
 	// discard items delivered before.
 	ErrBadList = errors.New("not a complete list of the resource")
@@ -112,7 +116,7 @@ func Classify(err error) ErrorClass {
 		return Unauthorized
 	case isTLS(err):
 		return Untrusted
-	case isNetwork(err):
+	case isNetwork(err), errors.Is(err, ErrSilent):
 		return Unreachable
 	}
 	return Other

@@ -274,15 +274,13 @@ func (c *Collection) run(ctx context.Context, cluster *upstream.Cluster) error {
 	c.mu.Lock()
 	c.source, c.pipeline = source, pipeline
 	c.mu.Unlock()
-	describing, end := context.WithCancel(ctx)
-	described := make(chan struct{})
-	go func() {
-		defer close(described)
-		c.describe(describing, cluster, c.stored, *c.resource)
-	}()
+	beside, end := context.WithCancel(ctx)
+	var tasks sync.WaitGroup
+	tasks.Go(func() { c.describe(beside, cluster, c.stored, *c.resource) })
+	tasks.Go(func() { c.watchOver(beside, c.stored, source, pipeline.Reflector) })
 	err := pipeline.Run(ctx)
 	end()
-	<-described
+	tasks.Wait()
 	return err
 }
 

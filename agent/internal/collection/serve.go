@@ -1,7 +1,6 @@
 package collection
 
 import (
-	"context"
 	"errors"
 	"sync/atomic"
 	"time"
@@ -27,15 +26,9 @@ func (c *Collection) newServed() *kubeapi.Collection {
 		Description: c.api.description.Load,
 		View:        func() (store.View, error) { stored, _, _, _ := c.Live(); return stored.View() },
 		Freshness:   func() kubeapi.Freshness { stored, _, _, _ := c.Live(); return c.freshness(stored) },
-		Probe: func(ctx context.Context) (string, error) {
-			_, source, _, _ := c.Live()
-			if source == nil {
-				return "", errNoSource
-			}
-			return source.Newest(ctx)
-		},
-		Changed: c.Tracker.NextChange,
-		Events:  kubeapi.NewEvents("", c.opts.Clock),
+		Probe:       c.probe,
+		Changed:     c.Tracker.NextChange,
+		Events:      kubeapi.NewEvents("", c.opts.Clock),
 		Staleness: func() kubeapi.Staleness {
 			s := c.Configured().Staleness
 			return kubeapi.Staleness{Policy: kubeapi.Policy(s.Policy), MaxAge: s.MaxAge.Duration}
@@ -52,25 +45,28 @@ func (c *Collection) Served() *kubeapi.Collection {
 	return c.api.served
 }
 
-// connectedFor is how long after its end a watch counts as connected: one ends each few minutes, and
-// the next one begins at once.
+// connectedFor is how long after its end a watch counts as connected, unless there was doubt: one ends each
+// few minutes, and the next one begins at once.
 const connectedFor = 5 * time.Second
 
 func (c *Collection) freshness(stored store.Collection) kubeapi.Freshness {
-	if c.Watching() {
-		return kubeapi.Freshness{Connected: true}
-	}
-	now := c.opts.Clock.Now()
-	since, atLeast := c.Tracker.LastProven(now, stored.State().Proven())
-	f := kubeapi.Freshness{Since: since, AtLeast: atLeast}
-	f.Connected = f.Age(now).AtMost(connectedFor) && !c.ListPending()
-	return f
+	_, trusted := c.Tracker.Open(connectedFor)
+	since, atLeast := c.Tracker.LastProven(c.opts.Clock.Now(), stored.State().Proven())
+	return kubeapi.Freshness{Connected: trusted && !c.ListPending(), Since: since, AtLeast: atLeast}
 }
 
-// Connected reports whether the collection follows the server.
+// Connected reports whether the collection follows the server, without doubt.
 func (c *Collection) Connected() bool {
 	stored, _, _, _ := c.Live()
 	return stored != nil && c.freshness(stored).Connected
+}
+
+// Reaches reports whether the collection follows the server, even if there is doubt about its watch: a
+// request that is sent to the server shows by itself whether that answers.
+func (c *Collection) Reaches() bool {
+	stored, _, _, _ := c.Live()
+	open, _ := c.Tracker.Open(connectedFor)
+	return stored != nil && open && !c.ListPending()
 }
 
 // EndWatches ends the watches of clients: the collection is no longer configured.

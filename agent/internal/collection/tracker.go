@@ -38,6 +38,8 @@ type Tracker struct {
 
 	began time.Time
 
+	checks chan struct{} // has a value if the watch may have to be checked sooner
+
 	mu      sync.Mutex
 	stats   Stats // without the counters
 	hour    eventRate
@@ -72,7 +74,7 @@ var (
 func NewTracker(c clock.PassiveClock, log *slog.Logger) *Tracker {
 	return &Tracker{
 		counted: informer.NewStats(c), clock: c, progress: &progress{clock: c}, log: log, onPhase: func(reflector.Phase, error) {},
-		began: c.Now(), stats: Stats{Drifts: map[DriftKind]int64{}},
+		began: c.Now(), checks: make(chan struct{}, 1), stats: Stats{Drifts: map[DriftKind]int64{}},
 	}
 }
 
@@ -96,6 +98,15 @@ func (t *Tracker) update(f func(*Stats)) {
 func (t *Tracker) Phase(p reflector.Phase, err error) {
 	t.counted.Phase(p, err)
 	t.onPhase(p, err)
+	t.wakeChecks()
+}
+
+// wakeChecks has the time of the next check of the watch computed again.
+func (t *Tracker) wakeChecks() {
+	select {
+	case t.checks <- struct{}{}:
+	default:
+	}
 }
 
 // Event implements reflector.Observer.

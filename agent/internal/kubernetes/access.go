@@ -222,9 +222,14 @@ func (x *clusterAccess) ask(ctx context.Context, client any, question func(*upst
 	return err
 }
 
-// connected reports whether the server can be reached: one of the collections follows it.
+// connected reports whether the server can be reached: one of the collections follows it, without doubt.
 func (a *API) connected() bool {
 	return slices.ContainsFunc(a.All(), (*collection.Collection).Connected)
+}
+
+// reaches reports whether a request may be forwarded: one of the collections follows the server.
+func (a *API) reaches() bool {
+	return slices.ContainsFunc(a.All(), (*collection.Collection).Reaches)
 }
 
 // storing iterates over the collections of a resource.

@@ -19,7 +19,7 @@ func (a *API) openForward(opts *kubeapi.Options) (err error) {
 		return nil
 	}
 	a.forward = forward.New(forward.Options{
-		Connected: a.connected, Kubeconfigs: cfg.Kubeconfigs(), Clock: a.Clock, Log: a.Log,
+		Connected: a.reaches, Kubeconfigs: cfg.Kubeconfigs(), Clock: a.Clock, Log: a.Log,
 	})
 	opts.Forward = a.forward
 	if cfg.RememberTokens {
