@@ -20,9 +20,9 @@ func TestRetryAfterHour(t *testing.T) {
 	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{ConfigMaps: 5}))
 	g := newGateway(t, cp)
 	g.delay = 3600
-	x := newSite(t, settings{kubeconfig: g.kubeconfig, resources: "- resource: configmaps\n- resource: secrets"})
+	x := newSite(t, settings{kubeconfig: g.kubeconfig, resources: "- resource: configmaps\n- resource: services"})
 	a := x.start()
-	a.awaitCaughtUp(anywhere("configmaps", "secrets"))
+	a.awaitCaughtUp(anywhere("configmaps", "services"))
 
 	busy := func(*http.Request) int { return http.StatusTooManyRequests }
 	waits := func(s *localapi.Status) string {
@@ -48,7 +48,7 @@ func TestRetryAfterHour(t *testing.T) {
 			a.await("it waits", waits)
 			g.answer(nil)
 			wake.do(a)
-			a.awaitCaughtUp(anywhere("configmaps", "secrets"))
+			a.awaitCaughtUp(anywhere("configmaps", "services"))
 		})
 	}
 
