@@ -100,7 +100,7 @@ const (
 
 	// maxScrapes limits the connections of metrics.address, which needs no credentials: one that does not
 	// read its answer is closed for a new one.
-	maxScrapes = 64
+	maxScrapes = 256
 
 	// scrapeTimeout limits the time of an answer there. The events of the status page renew it.
 	scrapeTimeout = 10 * time.Second

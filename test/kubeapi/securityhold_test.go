@@ -1,0 +1,285 @@
+package kubeapi
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// unitBytes is the memory of the agent's unit, MemoryMax.
+const unitBytes = 256 << 20
+
+// confine limits the memory of the agent as its unit does, if this machine lets it: past the limit the kernel
+// ends the agent. The bound on what is resident is checked in any case.
+func (v *vault) confine(t *testing.T) {
+	t.Helper()
+	for _, at := range []struct{ dir, limit string }{{"/sys/fs/cgroup/memory", "memory.limit_in_bytes"}, {"/sys/fs/cgroup", "memory.max"}} {
+		group := filepath.Join(at.dir, fmt.Sprint("snapcache-test-", v.agent.cmd.Process.Pid))
+		if os.Mkdir(group, 0o755) != nil {
+			continue
+		}
+		t.Cleanup(func() { // after the agent has ended
+			v.stop()
+			require.NoError(t, os.Remove(group))
+		})
+		if os.WriteFile(filepath.Join(group, at.limit), []byte(strconv.Itoa(unitBytes)), 0o600) == nil &&
+			os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(strconv.Itoa(v.agent.cmd.Process.Pid)), 0o600) == nil {
+			t.Log("the agent is in ", group)
+			return
+		}
+	}
+	t.Log("this machine has no cgroup for the agent")
+}
+
+// beside runs an attack while another client is served, and requires that the agent stays within bounds:
+// that client waits less than two seconds for each answer, and memory stays below that of the unit.
+func (v *vault) beside(t *testing.T, served func(context.Context) error, attack func(t *testing.T)) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var slowest, most, answers atomic.Int64
+	var failed atomic.Value
+	var client sync.WaitGroup
+	client.Go(func() {
+		for ctx.Err() == nil {
+			began := time.Now()
+			asking, done := context.WithTimeout(ctx, patience)
+			err := served(asking)
+			done()
+			if ctx.Err() != nil {
+				return
+			}
+			if err != nil {
+				failed.Store(err)
+				return
+			}
+			answers.Add(1)
+			slowest.Store(max(slowest.Load(), int64(time.Since(began))))
+			most.Store(max(most.Load(), v.residentBytes(t)))
+		}
+	})
+	attack(t)
+	cancel()
+	client.Wait()
+	require.Nil(t, failed.Load())
+	t.Logf("%d answers, the slowest in %v; at most %d MiB resident", answers.Load(), time.Duration(slowest.Load()), most.Load()>>20)
+	require.Positive(t, answers.Load())
+	require.Less(t, time.Duration(slowest.Load()), 2*time.Second)
+	require.Less(t, most.Load(), int64(unitBytes))
+	require.NoError(t, served(t.Context()), "afterwards too")
+}
+
+// TestHeldMemory: what a client makes the agent hold, within all quotas on numbers, is bounded in bytes, at
+// each listener, and is in no one's way.
+func TestHeldMemory(t *testing.T) {
+	v := newVault(t)
+	v.account(t, "reader", "", readRules...)
+	v.account(t, "watching", mine, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"watch", "get"}})
+	reader, watching := v.token(t, "reader", nil), v.token(t, "watching", nil)
+	large := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "large"}, Data: map[string]string{"a": strings.Repeat("x", 900<<10)}}
+	_, err := v.admin.CoreV1().ConfigMaps(mine).Create(t.Context(), large, metav1.CreateOptions{})
+	require.NoError(t, err)
+	v.confine(t)
+	asReader := v.client(t)
+	served := func(ctx context.Context) error {
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+v.address+secrets, nil)
+		if err != nil {
+			return err
+		}
+		r.Header.Set("Authorization", "Bearer "+reader)
+		answer, err := asReader.Do(r)
+		if err != nil {
+			return err
+		}
+		defer answer.Body.Close()
+		if answer.StatusCode != http.StatusOK {
+			return fmt.Errorf("the other client gets %s", answer.Status)
+		}
+		_, err = io.Copy(io.Discard, answer.Body)
+		return err
+	}
+	require.NoError(t, served(t.Context()))
+	configMaps := "/api/v1/namespaces/" + mine + "/configmaps"
+
+	// open sends requests on few connections, whose answers are not read, and returns how many have which code.
+	open := func(t *testing.T, n int, target func(i int) string, header http.Header) map[int]int {
+		client, codes := v.client(t), map[int]int{}
+		client.Timeout = 0
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		for i := range n {
+			r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+v.address+target(i), nil)
+			require.NoError(t, err)
+			r.Header = header.Clone()
+			r.Header.Set("Authorization", "Bearer "+watching)
+			answer, err := client.Do(r)
+			require.NoError(t, err)
+			codes[answer.StatusCode]++
+			if answer.StatusCode != http.StatusOK {
+				require.NoError(t, answer.Body.Close())
+			} else {
+				defer answer.Body.Close()
+			}
+		}
+		t.Logf("answers: %v", codes)
+		return codes
+	}
+	t.Run("selectors of 50 KB", func(t *testing.T) {
+		selector := strings.Repeat("a,", 25_000)
+		v.beside(t, served, func(t *testing.T) {
+			codes := open(t, 250, func(i int) string {
+				return configMaps + "?watch=1&resourceVersion=0&labelSelector=" + selector + fmt.Sprint("x", i)
+			}, http.Header{})
+			require.Equal(t, map[int]int{http.StatusBadRequest: 250}, codes)
+		})
+	})
+	t.Run("selectors that are allowed", func(t *testing.T) {
+		values := strings.Repeat("abcdefghijklm,", 990)
+		v.beside(t, served, func(t *testing.T) {
+			codes := open(t, 700, func(i int) string {
+				return configMaps + "?watch=1&resourceVersion=0&labelSelector=" + url.QueryEscape(fmt.Sprintf("app in (%sx%d)", values, i))
+			}, http.Header{})
+			require.Positive(t, codes[http.StatusTooManyRequests])
+			require.Greater(t, codes[http.StatusOK], 100)
+		})
+	})
+	t.Run("headers", func(t *testing.T) {
+		v.beside(t, served, func(t *testing.T) {
+			codes := open(t, 700, func(int) string { return configMaps + "?watch=1&resourceVersion=0" }, http.Header{"X": {strings.Repeat("x", 60<<10)}})
+			require.Positive(t, codes[http.StatusTooManyRequests])
+			require.Greater(t, codes[http.StatusOK], 100)
+		})
+	})
+	t.Run("objects that are not read", func(t *testing.T) {
+		v.beside(t, served, func(t *testing.T) {
+			for range 400 {
+				c := v.dial(t, proof{})
+				defer c.Close()
+				_, err := fmt.Fprintf(c, "GET %s/large HTTP/1.1\r\nHost: kubernetes\r\nAuthorization: Bearer %s\r\n\r\n", configMaps, watching)
+				require.NoError(t, err)
+			}
+			time.Sleep(2 * time.Second) // what is held, is held now
+		})
+	})
+	t.Run("connections without a request", func(t *testing.T) {
+		v.beside(t, served, func(t *testing.T) { v.idle(t, v.address, 4000) })
+	})
+	scrape := func(ctx context.Context) error {
+		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+v.metrics+"/metrics", nil)
+		if err != nil {
+			return err
+		}
+		answer, err := client.Do(r)
+		if err != nil {
+			return err
+		}
+		defer answer.Body.Close()
+		_, err = io.Copy(io.Discard, answer.Body)
+		return err
+	}
+	// A connection may be closed for a newer one before its request has come: the client connects again.
+	scraped := func(ctx context.Context) error {
+		err := scrape(ctx)
+		for range 20 {
+			if err == nil {
+				break
+			}
+			err = scrape(ctx)
+		}
+		return err
+	}
+	t.Run("connections to the metrics without a request", func(t *testing.T) {
+		v.beside(t, scraped, func(t *testing.T) { v.idle(t, v.metrics, 4000) })
+	})
+	t.Run("scrapes that are not read", func(t *testing.T) {
+		v.beside(t, scraped, func(t *testing.T) {
+			for range 2000 {
+				c, err := net.Dial("tcp", v.metrics)
+				require.NoError(t, err)
+				defer c.Close()
+				_ = c.(*net.TCPConn).SetReadBuffer(4096)
+				_, _ = io.WriteString(c, strings.Repeat("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", 20)) // it may be closed
+			}
+			time.Sleep(time.Second)
+		})
+	})
+	t.Run("a name of another site", func(t *testing.T) {
+		for _, path := range []string{"/metrics", "/readyz", "/livez", "/"} {
+			for host, want := range map[string]int{"evil.example": 403, "127.0.0.1": 200, "localhost:1": 200} {
+				r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+v.metrics+path, nil)
+				require.NoError(t, err)
+				r.Host = host
+				answer, err := http.DefaultClient.Do(r)
+				require.NoError(t, err)
+				require.NoError(t, answer.Body.Close())
+				require.Equal(t, want, answer.StatusCode, "%s of %s", path, host)
+			}
+		}
+	})
+	require.Eventually(t, func() bool { return v.served().watches == 0 }, patience, pollEvery, "nothing is left behind")
+}
+
+// idle opens connections that send nothing.
+func (v *vault) idle(t *testing.T, address string, n int) {
+	t.Helper()
+	for range n {
+		c, err := net.Dial("tcp", address)
+		require.NoError(t, err)
+		defer c.Close()
+	}
+	time.Sleep(time.Second)
+}
+
+// TestTargets: a request for anything but a path is refused at each listener, as a watch and forwarded too.
+func TestTargets(t *testing.T) {
+	v := newVault(t)
+	v.account(t, "reader", "", readRules...)
+	reader := proof{token: v.token(t, "reader", nil)}
+	f := *v
+	f.serve(t, v.plane, true)
+	f.allowed(t, "a path", reader, secrets)
+	f.allowed(t, "a URL", reader, "https://"+f.address+secrets)
+	for _, target := range []string{"x:https://" + f.address + secrets, "https:" + strings.TrimPrefix(secrets, "/"), "https://" + f.address, "*", strings.TrimPrefix(secrets, "/")} {
+		for _, query := range []string{"", "?watch=1&resourceVersion=0"} {
+			for _, method := range []string{http.MethodGet, http.MethodOptions, http.MethodPost} {
+				for _, p := range []proof{reader, {}} {
+					code, body := f.send(t, p.with("User-Agent", asUser), method, target+query)
+					require.Equal(t, http.StatusBadRequest, code, "%s %s: %s", method, target+query, body)
+					require.False(t, f.leaks(body))
+				}
+			}
+		}
+	}
+	for _, x := range f.reached(t, asUser) {
+		require.NotContains(t, x, " 200 ", "none of them is forwarded")
+	}
+	for _, at := range []struct{ network, address string }{{"tcp", f.metrics}, {"unix", filepath.Join(f.dir, "local.sock")}} {
+		for target, want := range map[string]int{"x:http://localhost/metrics": 400, "*": 400, "/metrics": 200, "http://localhost/metrics": 200} {
+			c, err := net.Dial(at.network, at.address)
+			require.NoError(t, err)
+			_, err = fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", target)
+			require.NoError(t, err)
+			answer, err := http.ReadResponse(bufio.NewReader(c), nil)
+			require.NoError(t, err)
+			require.Equal(t, want, answer.StatusCode, "%s at %s", target, at.address)
+			require.NoError(t, c.Close())
+		}
+	}
+}
