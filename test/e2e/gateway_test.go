@@ -46,6 +46,7 @@ type gateway struct {
 	inject  func(*http.Request) int // the status to answer with; nil, or a result of 0, forwards the request
 	refused int                     // number of requests answered by inject
 	delay   int                     // Retry-After of a 429, in seconds; 0 for 1
+	box     *box                    // what watches pass through; nil for nothing
 }
 
 // backend is a server behind a gateway.
@@ -157,7 +158,7 @@ func (g *gateway) to(t *testing.T, cp *controlplane.ControlPlane) *backend {
 // ServeHTTP implements [http.Handler].
 func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.mu.Lock()
-	b, inject, delay := g.behind, g.inject, g.delay
+	b, inject, delay, box := g.behind, g.inject, g.delay, g.box
 	if g.watched != nil && r.URL.Query().Has("watch") {
 		b = g.watched
 	}
@@ -169,6 +170,10 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.refused++
 	}
 	g.mu.Unlock()
+	if code == 0 && box != nil && r.URL.Query().Has("watch") {
+		box.pass(b.forward, w, r)
+		return
+	}
 	if code == 0 {
 		b.forward.ServeHTTP(w, r)
 		return

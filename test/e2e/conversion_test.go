@@ -1,0 +1,90 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/snapcache/snapcache/localapi"
+	"github.com/snapcache/snapcache/test/controlplane"
+)
+
+// TestConversionWebhookGone: the cached version of a custom resource is not the stored one, and the webhook
+// that converts is gone. The server can't show a new object, so the cache must not look fresh, whether
+// a client reads or not. Once the conversion works, it heals by itself.
+func TestConversionWebhookGone(t *testing.T) {
+	t.Parallel()
+	cp := newControlPlane(t)
+	client, err := dynamic.NewForConfig(cp.RESTConfig(controlplane.Admin))
+	require.NoError(t, err)
+	version := func(name string, stored bool) map[string]any {
+		return map[string]any{"name": name, "served": true, "storage": stored, "schema": map[string]any{
+			"openAPIV3Schema": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+		}}
+	}
+	definitions := client.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+	_, err = definitions.Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": "gadgets.example.com"},
+		"spec": map[string]any{
+			"group": "example.com", "scope": "Namespaced", "names": map[string]any{"plural": "gadgets", "singular": "gadget", "kind": "Gadget"},
+			"versions": []any{version("v1", true), version("v2", false)},
+		},
+	}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	create := func(name string) (err error) {
+		_, err = client.Resource(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "gadgets"}).Namespace("default").Create(t.Context(),
+			&unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Gadget", "metadata": map[string]any{"name": name}}}, metav1.CreateOptions{})
+		return err
+	}
+	var last string
+	poll(t, "the resource is served", &last, func(context.Context) (bool, error) {
+		if err := create("one"); err != nil {
+			last = err.Error()
+			return false, nil
+		}
+		return true, nil
+	})
+	convert := func(conversion map[string]any) {
+		t.Helper()
+		patch, err := json.Marshal(map[string]any{"spec": map[string]any{"conversion": conversion}})
+		require.NoError(t, err)
+		_, err = definitions.Patch(t.Context(), "gadgets.example.com", types.MergePatchType, patch, metav1.PatchOptions{})
+		require.NoError(t, err)
+	}
+	x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: "- resource: gadgets.v2.example.com", more: "health: {maxStaleness: 1s}"})
+	a := x.start()
+	a.awaitCaughtUp(anywhere("gadgets.example.com"))
+
+	for _, reads := range []bool{true, false} {
+		convert(map[string]any{"strategy": "Webhook", "webhook": map[string]any{
+			"conversionReviewVersions": []any{"v1"}, "clientConfig": map[string]any{"url": "https://" + freeAddress(t) + "/convert"},
+		}})
+		name := map[bool]string{true: "two", false: "three"}[reads]
+		require.NoError(t, create(name))
+		a.await("not fresh", func(s *localapi.Status) string {
+			if reads {
+				_ = a.overSocket("/apis/example.com/v2/namespaces/default/gadgets/" + name)
+			}
+			if c := collections(s)["gadgets.example.com"]; c.CaughtUp || c.AgeSeconds < 2 || c.Problem == "" {
+				return c.Freshness() + ", " + c.Problem
+			}
+			return ""
+		})
+		require.Equal(t, http.StatusServiceUnavailable, a.ready())
+		require.NotEqual(t, "0", a.overSocket("/apis/example.com/v2/namespaces/default/gadgets/one").Header.Get("Age"))
+		convert(map[string]any{"strategy": "None", "webhook": nil})
+		a.awaitCaughtUp(anywhere("gadgets.example.com"))
+		poll(t, "the new object", nil, func(context.Context) (bool, error) {
+			return a.overSocket("/apis/example.com/v2/namespaces/default/gadgets/"+name).StatusCode == http.StatusOK, nil
+		})
+		require.Equal(t, http.StatusOK, a.ready())
+	}
+}

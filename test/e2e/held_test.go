@@ -1,0 +1,112 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/snapcache/snapcache/localapi"
+	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/objects"
+)
+
+// TestHeldWatches puts a box between a real server and the agent, which does something to watches, open
+// ones or all. A client reads once. Within seconds the state is not fresh, wherever that is told, unless
+// the agent has healed it before; no read waits; and once the box passes watches, all is caught up.
+func TestHeldWatches(t *testing.T) {
+	t.Parallel()
+	cp := newControlPlane(t)
+	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{ConfigMaps: 5}))
+	client, err := kubernetes.NewForConfig(cp.RESTConfig(controlplane.Admin))
+	require.NoError(t, err)
+	g := newGateway(t, cp)
+	b := newBox()
+	g.box = b
+	x := newSite(t, settings{kubeconfig: g.kubeconfig, resources: "- resource: configmaps", more: "health: {maxStaleness: 1s}"})
+	a := x.start()
+	a.awaitCaughtUp(anywhere("configmaps"))
+
+	for i, tc := range []struct {
+		open, begin boxKind
+		heals       bool // while the box does it
+	}{
+		{holds, passes, true},
+		{holds, holds, false},
+		{delays, delays, true},
+		{buffers, passes, true},
+		{buffers, buffers, false},
+		{holds, cuts, false},
+	} {
+		t.Run(fmt.Sprintf("open: %s, new: %s", tc.open, tc.begin), func(t *testing.T) {
+			a := a.in(t)
+			b.set(tc.open, tc.begin)
+			name := fmt.Sprintf("held-%d", i)
+			_, err := client.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+			require.NoError(t, err)
+			seen := false
+			poll(t, "the agent has it, or is not fresh", nil, func(context.Context) (bool, error) {
+				began := time.Now()
+				code, age := a.read(name)
+				require.Less(t, time.Since(began), 5*time.Second, "a read that waits")
+				seen = code == http.StatusOK
+				return seen || age > 0, nil
+			})
+			if !tc.heals {
+				require.False(t, seen)
+				require.Zero(t, a.counters("snapcache_collection_caught_up", "", "collection")["configmaps"])
+				a.await("not fresh", func(s *localapi.Status) string {
+					if c := collections(s)["configmaps"]; c.CaughtUp || c.AgeSeconds == 0 || c.Problem == "" {
+						return c.Freshness() + ", " + c.Problem
+					}
+					return ""
+				})
+				require.Equal(t, http.StatusServiceUnavailable, a.ready())
+				b.set(passes, passes)
+			}
+			poll(t, "the agent has it", nil, func(context.Context) (bool, error) {
+				code, _ := a.read(name)
+				return code == http.StatusOK, nil
+			})
+			b.set(passes, passes)
+			a.awaitCaughtUp(anywhere("configmaps"))
+			require.Equal(t, http.StatusOK, a.ready())
+		})
+	}
+	require.Equal(t, 1, a.relists("configmaps").total(), "no list but the first")
+}
+
+// overSocket sends a GET to the agent's socket.
+func (a *agent) overSocket(path string) *http.Response {
+	a.t.Helper()
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", a.socket)
+	}}
+	r, err := http.NewRequestWithContext(a.t.Context(), http.MethodGet, "http://agent"+path, nil)
+	require.NoError(a.t, err)
+	resp, err := transport.RoundTrip(r)
+	require.NoError(a.t, err)
+	require.NoError(a.t, resp.Body.Close())
+	return resp
+}
+
+// read reads a ConfigMap in its newest state, and returns the status and the age of the answer.
+func (a *agent) read(name string) (code, age int) {
+	a.t.Helper()
+	resp := a.overSocket("/api/v1/namespaces/default/configmaps/" + name)
+	age, err := strconv.Atoi(resp.Header.Get("Age"))
+	if resp.StatusCode == http.StatusOK {
+		require.NoError(a.t, err)
+	}
+	return resp.StatusCode, age
+}
+
+func (a *agent) ready() int { a.t.Helper(); return a.overSocket("/readyz").StatusCode }
