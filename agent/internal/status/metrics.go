@@ -49,7 +49,7 @@ func (r *Reporter) Metrics() http.Handler {
 	if r.API != nil {
 		registry.MustRegister(r.API)
 	}
-	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
+	return &scrapes{next: promhttp.HandlerFor(registry, promhttp.HandlerOpts{})}
 }
 
 // metricsCollector reads the state at each scrape.
