@@ -291,8 +291,9 @@ func (a *Agent) openCollections() error {
 		collections = append(collections, c)
 		info, ok := known[c.ID]
 		delete(known, c.ID)
-		if version := w.Entry.Resource.Version; !ok || version != "" && version != info.Version {
-			continue
+		version, scoped := w.Entry.Resource.Version, w.Namespace == "" || info.Namespaced
+		if !ok || !scoped || version != "" && version != info.Version {
+			continue // until the server names it
 		}
 		if err := c.Open(upstream.Resource{GVR: info.GVR(), Kind: info.Kind, Namespaced: info.Namespaced}); err != nil {
 			return err

@@ -268,14 +268,6 @@ func TestStartErrors(t *testing.T) {
 			t.Cleanup(func() { require.NoError(t, l.Close()) })
 			n.cfg.Metrics = config.Metrics{Address: l.Addr().String()}
 		}, false, "metrics.address"},
-		{"namespaces of a resource without", func(t *testing.T, n *node) {
-			db, err := bolt.Open(n.cfg.Store.Path, bolt.Options{})
-			require.NoError(t, err)
-			_, err = db.Open(store.Info{ID: "pods@shop", Version: "v1", Resource: "pods", Kind: "Pod"})
-			require.NoError(t, err)
-			require.NoError(t, db.Close())
-			n.cfg.Resources[0].Namespaces = []string{"shop"}
-		}, true, "resources[0].namespaces"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			n := newNode(t, podsOnly)

@@ -169,8 +169,9 @@ func alsoCalled(r metav1.APIResource, name string) bool {
 	return slices.ContainsFunc(names, func(n string) bool { return n != "" && strings.EqualFold(n, name) })
 }
 
-// discover decodes a discovery document. If the server has no such document, into is unchanged.
-func (c *Cluster) discover(ctx context.Context, into any, path ...string) error {
+// discover decodes a discovery document. If the server has no such document, into is unchanged. Any
+// other document is an error: a login page may answer {}, which lacks the kind.
+func (c *Cluster) discover(ctx context.Context, into runtime.Object, path ...string) error {
 	body, err := c.get(ctx, runtime.ContentTypeJSON, path...)
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -178,7 +179,7 @@ func (c *Cluster) discover(ctx context.Context, into any, path ...string) error 
 	if err != nil {
 		return err
 	}
-	if err := json.Unmarshal(body, into); err != nil {
+	if err := json.Unmarshal(body, into); err != nil || into.GetObjectKind().GroupVersionKind().Kind == "" {
 		return errors.New("the answer is not a discovery document: " + hintNotKubernetes)
 	}
 	return nil

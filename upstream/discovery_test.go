@@ -26,9 +26,9 @@ var discoveryDocs = map[string]string{
 	"/apis/apps/v1": `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"apps/v1","resources":[
 		{"name":"deployments","singularName":"deployment","namespaced":true,"kind":"Deployment","shortNames":["deploy"],"verbs":["list","watch"]}]}`,
 	"/apis/shop.example.com": `{"kind":"APIGroup","name":"shop.example.com","versions":[{"version":"v2"},{"version":"v1"}],"preferredVersion":{"version":"v2"}}`,
-	"/apis/shop.example.com/v2": `{"resources":[
+	"/apis/shop.example.com/v2": `{"kind":"APIResourceList","resources":[
 		{"name":"tills","singularName":"till","namespaced":true,"kind":"Till","shortNames":["tl"],"verbs":["list","watch"]}]}`,
-	"/apis/shop.example.com/v1": `{"resources":[
+	"/apis/shop.example.com/v1": `{"kind":"APIResourceList","resources":[
 		{"name":"tills","singularName":"till","namespaced":true,"kind":"Till","verbs":["list","watch"]},
 		{"name":"scanners","singularName":"scanner","namespaced":true,"kind":"Scanner","verbs":["list","watch"]}]}`,
 }
@@ -109,11 +109,14 @@ func TestResolveSuggestsOnce(t *testing.T) {
 	require.Equal(t, once+1, requests)
 }
 
+// No answer of a login page proves that the cluster lacks a resource.
 func TestResolveNotKubernetes(t *testing.T) {
-	c := serve(t, func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/html")
-		_, _ = w.Write([]byte("<html>log in</html>"))
-	})
-	_, err := c.Resolve(context.Background(), "pods", "", "")
-	require.ErrorContains(t, err, "login page")
+	for _, body := range []string{"<html>log in</html>", "{}", "null", `{"resources":[]}`, `{"status":"log in"}`, "[]"} {
+		c := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(body)) })
+		for _, group := range []string{"", "apps"} {
+			_, err := c.Resolve(context.Background(), "pods", "", group)
+			require.ErrorContains(t, err, "login page", body)
+			require.NotErrorAs(t, err, new(*NoResourceError), body)
+		}
+	}
 }

@@ -90,15 +90,6 @@ func TestAgentStartErrors(t *testing.T) {
 		{"secrets without consent", func(_ *testing.T, x *site) {
 			x.configure(settings{kubeconfig: x.kubeconfig, resources: "- resource: pods\n- resource: secrets"})
 		}, codeUsage, []string{"secrets", "I understand that Secrets will be stored unencrypted on this node's disk"}},
-		{"unknown resource", func(_ *testing.T, x *site) {
-			x.configure(settings{kubeconfig: x.kubeconfig, resources: twoResources + "\n- resource: gadgets.v1.example.com"})
-		}, codeUsage, []string{"resources[2].resource", "no resource", "gadgets"}},
-		{"resource of another group", func(_ *testing.T, x *site) {
-			x.configure(settings{kubeconfig: x.kubeconfig, resources: twoResources + "\n- resource: customresourcedefinitions.apps"})
-		}, codeUsage, []string{"resources[2].resource", "customresourcedefinitions.apiextensions.k8s.io"}},
-		{"namespaces of what lives in none", func(_ *testing.T, x *site) {
-			x.configure(settings{kubeconfig: x.kubeconfig, resources: twoResources + "\n- {resource: nodes, namespaces: [shop-0001]}"})
-		}, codeUsage, []string{"resources[2].namespaces", "nodes"}},
 
 		{"metrics port in use", func(t *testing.T, x *site) {
 			l, err := net.Listen("tcp", x.metrics)

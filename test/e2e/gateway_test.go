@@ -183,6 +183,10 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
+	if code == http.StatusOK { // as a login page
+		_, _ = w.Write([]byte("{}"))
+		return
+	}
 	_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"injected","code":` + strconv.Itoa(code) + `}`))
 }
 

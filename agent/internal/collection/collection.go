@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/clock"
 
-	"github.com/snapcache/snapcache/agent/internal/exit"
 	"github.com/snapcache/snapcache/config"
 	"github.com/snapcache/snapcache/deltafifo"
 	"github.com/snapcache/snapcache/informer"
@@ -219,7 +218,7 @@ func (c *Collection) indexes() []store.Index {
 // Open opens the stored collection, and decides whether its objects can be used.
 func (c *Collection) Open(r upstream.Resource) error {
 	if c.Namespace != "" && !r.Namespaced {
-		return exit.Usagef("%s.namespaces: %s live in no namespace: remove the field", c.field(), r.GVR.Resource)
+		return fmt.Errorf("%s.namespaces: %s live in no namespace: remove the field", c.field(), r.GVR.Resource)
 	}
 	info, err := c.info(r)
 	if err != nil {

@@ -8,7 +8,6 @@ import (
 
 	"k8s.io/utils/clock"
 
-	"github.com/snapcache/snapcache/agent/internal/exit"
 	"github.com/snapcache/snapcache/internal/sleep"
 	"github.com/snapcache/snapcache/reflector"
 	"github.com/snapcache/snapcache/restore"
@@ -20,11 +19,11 @@ import (
 const resolveTimeout = time.Minute
 
 // prepare applies the pending spec and opens the collection, unless it is open; if reopen is set,
-// in any case. It retries until ctx ends: the server may be down, or the disk full.
+// in any case. It retries until ctx ends: the server may be down, or not have the resource yet, or the
+// disk full.
 //
-// Only a mistake in the configuration ends the agent: a resource that the server does not have or,
-// if nothing is cached, a credential that the server does not accept. An agent with cached objects
-// keeps serving them.
+// Only a credential that the server does not accept ends the agent, if nothing is cached. An agent
+// with cached objects keeps serving them.
 func (c *Collection) prepare(ctx context.Context, cluster *upstream.Cluster, reopen bool) error {
 	backoff := sleep.Backoff(500*time.Millisecond, 30*time.Second, 1)
 	for {
@@ -34,11 +33,12 @@ func (c *Collection) prepare(ctx context.Context, cluster *upstream.Cluster, reo
 		}
 		r, err := c.lookUp(ctx, cluster)
 		d := backoff.Step()
+		wait := d.Round(time.Millisecond)
 		if err == nil {
-			if err = c.Open(r); err == nil || !reopen && !c.reloaded {
-				return err
+			if err = c.Open(r); err == nil {
+				return nil
 			}
-			c.Log.Error("the collection can't be opened; retrying", "wait", d.Round(time.Millisecond), "error", err)
+			c.Log.Error("the collection can't be opened; retrying", "wait", wait, "error", err)
 		} else {
 			if ctx.Err() != nil {
 				return ctx.Err()
@@ -46,9 +46,13 @@ func (c *Collection) prepare(ctx context.Context, cluster *upstream.Cluster, reo
 			if err := c.fatal(err); err != nil {
 				return err
 			}
-			c.Tracker.Phase(reflector.PhaseWaiting, err)
-			c.Log.Info("waiting for the server to name the resource", "wait", d.Round(time.Millisecond), "error", upstream.Explain(err))
+			if errors.As(err, new(*upstream.NoResourceError)) {
+				c.Log.Error("the server does not have the resource; asking again until it does", "field", c.field()+".resource", "wait", wait, "error", err)
+			} else {
+				c.Log.Info("waiting for the server to name the resource", "wait", wait, "error", upstream.Explain(err))
+			}
 		}
+		c.Tracker.Phase(reflector.PhaseWaiting, err)
 		if sleep.Retry(ctx, c.opts.Clock, d, c.wake) {
 			backoff = sleep.Backoff(500*time.Millisecond, 30*time.Second, 1)
 		}
@@ -71,13 +75,15 @@ func (c *Collection) lookUp(ctx context.Context, cluster *upstream.Cluster) (ups
 	return cluster.Resolve(ctx, name.Resource, name.Version, name.Group)
 }
 
+// Missing reports whether the server has answered that it does not have the resource.
+func (c *Collection) Missing() bool {
+	return errors.As(c.Tracker.Stats().Problem, new(*upstream.NoResourceError))
+}
+
 // fatal returns the error with which the agent should end, nil for none.
 func (c *Collection) fatal(err error) error {
 	if c.reloaded {
 		return nil // a reload does not end an agent that has run without it
-	}
-	if errors.As(err, new(*upstream.NoResourceError)) {
-		return exit.Usagef("%s.resource: %w", c.field(), err)
 	}
 	switch upstream.Classify(err) {
 	case upstream.Untrusted, upstream.Unauthorized:

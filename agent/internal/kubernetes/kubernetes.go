@@ -162,9 +162,10 @@ func (a *API) served() []*kubeapi.Collection {
 	return served
 }
 
-// pending reports whether the server has not named all resources yet.
+// pending reports whether the server has not named all resources yet. One that it does not have is
+// not waited for.
 func (a *API) pending() bool {
-	return slices.ContainsFunc(a.All(), func(c *collection.Collection) bool { return c.Served() == nil })
+	return slices.ContainsFunc(a.All(), func(c *collection.Collection) bool { return c.Served() == nil && !c.Missing() })
 }
 
 // Listener is a place that the API is served at.
