@@ -31,6 +31,15 @@ const (
 	exampleNodeAddress      = "169.254.20.1:6445"
 )
 
+// The configuration of the package's service, and the socket that it has by default.
+const (
+	ServiceFile   = "/etc/snapcache/agent.yaml"
+	ServiceSocket = serviceRun + "/" + socketName
+
+	serviceRun = "/run/snapcache"
+	socketName = "snapcache.sock"
+)
+
 // Default returns the configuration of an agent without a file. Its paths depend on the environment
 // and on the user, see [AgentConfiguration.SetDefaults].
 func Default() *AgentConfiguration {
@@ -88,7 +97,7 @@ func (c *AgentConfiguration) setDefaults(s surroundings) {
 		beside = filepath.Dir(c.Store.Path)
 		c.Snapshots.Dir = cmp.Or(c.Snapshots.Dir, filepath.Join(beside, "snapshots"))
 	}
-	c.LocalAPI.Socket = cmp.Or(c.LocalAPI.Socket, s.file("snapcache.sock", "RUNTIME_DIRECTORY", "/run/snapcache",
+	c.LocalAPI.Socket = cmp.Or(c.LocalAPI.Socket, s.file(socketName, "RUNTIME_DIRECTORY", serviceRun,
 		s.below("XDG_RUNTIME_DIR", "snapcache"), beside))
 	c.Metrics.Address = cmp.Or(c.Metrics.Address, DefaultMetricsAddress)
 	c.Health.ReadyWhen = cmp.Or(c.Health.ReadyWhen, ReadyReadable)

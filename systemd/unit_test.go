@@ -149,8 +149,7 @@ func TestUnitSettings(t *testing.T) {
 			"RestartPreventExitStatus=2",    // the exit code for usage and configuration
 			"Environment=GOTRACEBACK=crash", // or a panic would have that exit code
 			"SystemCallErrorNumber=EPERM",   // or one refused call would end the agent
-			"StartLimitIntervalSec=30",      // a longer one would stop the restarts: see RestartSec
-			"StartLimitBurst=5",
+			"StartLimitIntervalSec=0",       // a limit would end the restarts, and refuse the start after a mistake is mended
 			"RestartSec=10",
 			"Environment=KUBECONFIG=%d/kubeconfig",
 			// For the server, metrics.address and kubernetesAPI; for changes of the network.
@@ -160,6 +159,7 @@ func TestUnitSettings(t *testing.T) {
 			"ListenStream=/run/snapcache/snapcache.sock", // in $RUNTIME_DIRECTORY
 			"SocketMode=0660",
 			"SocketGroup=snapcache",
+			"TriggerLimitBurst=10", // or a waiting client would restart a service with a mistake for ever
 		}},
 	} {
 		lines := settings(t, tc.unit)

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +20,7 @@ import (
 
 	"github.com/snapcache/snapcache/config"
 	"github.com/snapcache/snapcache/rbac"
+	"github.com/snapcache/snapcache/systemd"
 	"github.com/snapcache/snapcache/upstream"
 )
 
@@ -136,9 +139,31 @@ func checkConfig(c *cli.Context) error {
 	if cfg.Profile != "" {
 		profile = fmt.Sprintf(" (profile %s, of node %s)", cfg.Profile, cfg.NodeName)
 	}
+	if c.String(configFlag) == config.ServiceFile {
+		for _, dir := range notWritable(cfg, os.DirFS("/")) {
+			if err := writeStrings(c.App.ErrWriter, "snapcache: ", systemd.DropIn(dir), "\n"); err != nil {
+				return err
+			}
+		}
+	}
 	_, err = fmt.Fprintf(c.App.Writer, "ok: %s%s%s; store %s; socket %s\n",
 		plural(int64(len(cfg.Resources)), "resource", "resources"), profile, asked, place, cfg.LocalAPI.Socket)
 	return err
+}
+
+// notWritable returns the directories of a configuration that the package's service may not write to.
+func notWritable(cfg *config.AgentConfiguration, root fs.FS) []string {
+	paths := []string{cfg.LocalAPI.Socket, cfg.KubernetesAPI.Socket}
+	if cfg.Store.Type == config.StoreBolt {
+		paths = append(paths, cfg.Store.Path, filepath.Join(cfg.Snapshots.Dir, "snapshot"))
+	}
+	var dirs []string
+	for _, path := range paths {
+		if dir := filepath.Dir(path); path != "" && !systemd.MayWrite(root, dir) && !slices.Contains(dirs, dir) {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs
 }
 
 // askServer asks the server for each resource and the permissions on them, and returns the server's

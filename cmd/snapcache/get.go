@@ -51,6 +51,7 @@ func getCommand() *cli.Command {
 			&cli.StringSliceFlag{Name: "label-columns", Aliases: []string{"L"}, Usage: "print these `LABELS` as columns"},
 			&cli.BoolFlag{Name: "show-kind", Usage: "print the type before each name"},
 			&cli.BoolFlag{Name: "show-managed-fields", Usage: "keep the managed fields in JSON and YAML"},
+			&cli.Int64Flag{Name: "chunk-size", Usage: "accepted as by kubectl, without effect: a cached list needs no chunks"},
 			&cli.BoolFlag{Name: "ignore-not-found", Usage: "a missing object is no error"},
 		}, readFlags()...),
 		Action: get,

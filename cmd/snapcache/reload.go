@@ -9,6 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/snapcache/snapcache/config"
 	"github.com/snapcache/snapcache/localapi"
 )
 
@@ -48,7 +49,7 @@ func reload(c *cli.Context) error {
 		if err != nil {
 			return fmt.Errorf("%w (nothing was reloaded; give the agent's socket with --socket)", err)
 		}
-		socket = cfg.LocalAPI.Socket
+		socket = socketOf(c.String(configFlag), cfg, config.ServiceSocket)
 	}
 	ctx, cancel := context.WithTimeout(c.Context, reloadTimeout)
 	defer cancel()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -52,7 +53,7 @@ func newLookup(c *cli.Context) (*lookup, error) {
 		return nil, err
 	}
 	keys := func() (bolt.Keyring, error) { return readKeys(c) }
-	l := &lookup{socket: cfg.LocalAPI.Socket, db: cfg.Store.Path, keys: keys}
+	l := &lookup{socket: socketOf(c.String(configFlag), cfg, config.ServiceSocket), db: cfg.Store.Path, keys: keys}
 	if cfg.Store.Type == config.StoreMemory {
 		l.db = ""
 	}
@@ -72,6 +73,32 @@ func newLookup(c *cli.Context) (*lookup, error) {
 		return nil, usagef("neither socket nor database is known: give --socket, --db or --config")
 	}
 	return l, nil
+}
+
+// socketOf returns the socket of the agent that a command asks: by default that of the package's service,
+// if this user can connect to it, else that of the user's own agent. configFile is the file that cfg was
+// read from, or empty.
+func socketOf(configFile string, cfg *config.AgentConfiguration, service string) string {
+	own := cfg.LocalAPI.Socket
+	defaults := config.AgentConfiguration{Store: cfg.Store}
+	defaults.SetDefaults()
+	if configFile != "" && configFile != config.ServiceFile || own != defaults.LocalAPI.Socket {
+		return own
+	}
+	conn, err := net.DialTimeout("unix", service, answerTimeout)
+	switch {
+	case err == nil:
+		_ = conn.Close() // nothing was sent
+		return service
+	case errors.Is(err, fs.ErrPermission) && !exists(own) && !exists(cfg.Store.Path):
+		return service // its error names the group
+	}
+	return own
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
 }
 
 // openCache opens the cache that the options select, until done is called.

@@ -1,11 +1,15 @@
 package main
 
 import (
+	"net"
+	"os"
 	"path/filepath"
 	"testing"
+	"testing/fstest"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/snapcache/snapcache/config"
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt"
@@ -46,4 +50,54 @@ func TestLookup_File_IsOpenedOnceAndNotHeld(t *testing.T) {
 	}))
 	require.Equal(t, 3, printed)
 	require.Equal(t, 1, opened)
+}
+
+// A user who may connect to the service's socket reads the service's cache, unless the options or a
+// configuration of the user's own name another.
+func TestSocketOf(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("RUNTIME_DIRECTORY", filepath.Join(dir, "own"))
+	t.Setenv("STATE_DIRECTORY", filepath.Join(dir, "state"))
+	own, service := filepath.Join(dir, "own", "snapcache.sock"), filepath.Join(dir, "service.sock")
+	cfg := config.Default()
+	require.Equal(t, own, cfg.LocalAPI.Socket)
+	require.Equal(t, own, socketOf("", cfg, service), "there is no service")
+
+	l, err := net.Listen("unix", service)
+	require.NoError(t, err)
+	defer l.Close()
+	elsewhere := config.Default()
+	elsewhere.LocalAPI.Socket = "/elsewhere.sock"
+	for _, c := range []struct {
+		file string
+		cfg  *config.AgentConfiguration
+		want string
+	}{
+		{"", cfg, service}, {config.ServiceFile, cfg, service}, {"mine.yaml", cfg, own},
+		{"", elsewhere, "/elsewhere.sock"}, {config.ServiceFile, elsewhere, "/elsewhere.sock"},
+	} {
+		require.Equal(t, c.want, socketOf(c.file, c.cfg, service), "%+v", c)
+	}
+
+	if os.Geteuid() == 0 {
+		t.Skip("root may connect to every socket")
+	}
+	require.NoError(t, os.Chmod(service, 0))
+	require.Equal(t, service, socketOf("", cfg, service), "the error names the group")
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "state"), 0o700))
+	require.NoError(t, os.WriteFile(cfg.Store.Path, nil, 0o600))
+	require.Equal(t, own, socketOf("", cfg, service), "this user has a cache")
+}
+
+// config check names each directory that the package's service may not write to.
+func TestNotWritable(t *testing.T) {
+	cfg := config.Default()
+	cfg.Store.Path, cfg.Snapshots.Dir = "/data/a/cache.db", "/data/b"
+	cfg.LocalAPI.Socket, cfg.KubernetesAPI.Socket = config.ServiceSocket, "/run/snapcache/kubernetes.sock"
+	root := fstest.MapFS{}
+	require.Equal(t, []string{"/data/a", "/data/b"}, notWritable(cfg, root))
+	root["etc/systemd/system/snapcache.service.d/override.conf"] = &fstest.MapFile{Data: []byte("[Service]\nReadWritePaths=/data/a\n")}
+	require.Equal(t, []string{"/data/b"}, notWritable(cfg, root))
+	cfg.Store.Type = config.StoreMemory
+	require.Empty(t, notWritable(cfg, fstest.MapFS{}))
 }

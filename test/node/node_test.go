@@ -76,6 +76,8 @@ func TestNode(t *testing.T) {
 		{"snapshots", x.snapshots},
 		{"key", x.key},
 		{"socket", x.socket},
+		{"typo", x.typo},
+		{"other disk", x.otherDisk},
 		{"killed", x.killed},
 		{"stuck", x.stuck},
 		{"upgrade", func(t *testing.T) { x.upgrade(t, packages[newVersion]) }},
@@ -171,6 +173,58 @@ func (x *site) readers(t *testing.T) {
 	out, err := x.try(t, append([]string{"runuser", "-u", "mallory", "--"}, dump...)...)
 	require.Error(t, err)
 	require.Contains(t, out, "permission denied")
+	// The service is found without options, and with the configuration that it has.
+	for _, args := range []string{"status", "get cm -n shop", "status --config " + configPath} {
+		x.run(t, "runuser", "-u", "alice", "--", "sh", "-c", "HOME=/home/alice XDG_RUNTIME_DIR=/run/user/1000 snapcache "+args)
+		out, err := x.try(t, "runuser", "-u", "mallory", "--", "sh", "-c", "HOME=/home/mallory snapcache "+args)
+		require.Error(t, err, args)
+		require.Contains(t, out, "member of the socket's group", args)
+	}
+}
+
+// typo checks that the service starts as soon as its configuration is mended, whatever a reader that waits
+// on the socket has made of the mistake.
+func (x *site) typo(t *testing.T) {
+	x.run(t, "systemctl", "stop", "snapcache.service")
+	x.write(t, configPath, agentConfig+"typo: 1\n", 0o644)
+	out, err := x.try(t, "snapcache", "status")
+	require.Error(t, err, out)
+	x.await(t, "the starts end", func() bool {
+		out, _ := x.try(t, "systemctl", "is-failed", "snapcache.socket")
+		return strings.TrimSpace(out) == "failed"
+	})
+	x.write(t, configPath, agentConfig, 0o644)
+	x.run(t, "systemctl", "start", "snapcache")
+	x.requireResumed(t)
+	require.Equal(t, "active", x.run(t, "systemctl", "is-active", "snapcache.socket"))
+}
+
+// otherDisk moves the cache to a directory that the unit has to be told of.
+func (x *site) otherDisk(t *testing.T) {
+	const dir, dropIn = "/srv/cache", "/etc/systemd/system/snapcache.service.d/override.conf"
+	x.run(t, "install", "-d", "-o", "snapcache", "-g", "snapcache", "-m", "0700", dir)
+	x.write(t, configPath, strings.Replace(agentConfig, "store:\n", "store:\n  path: "+dir+"/cache.db\n", 1), 0o644)
+	lines := "[Service]\nReadWritePaths=" + dir + "\n"
+	out := x.run(t, "snapcache", "config", "check", "--config", configPath)
+	for line := range strings.Lines(lines) {
+		require.Contains(t, out, `"`+strings.TrimSpace(line)+`"`)
+	}
+	_, err := x.try(t, "systemctl", "--no-block", "restart", "snapcache")
+	require.NoError(t, err)
+	x.await(t, "the log names the drop-in", func() bool {
+		return strings.Contains(x.run(t, "journalctl", "--no-pager", "-u", "snapcache"), "ReadWritePaths="+dir)
+	})
+	x.run(t, "mkdir", "-p", filepath.Dir(dropIn))
+	x.write(t, dropIn, lines, 0o644)
+	x.run(t, "systemctl", "daemon-reload")
+	require.NotContains(t, x.run(t, "snapcache", "config", "check", "--config", configPath), "ReadWritePaths")
+	x.run(t, "systemctl", "restart", "snapcache")
+	require.EqualValues(t, wanted, x.awaitCaughtUp(t).Objects)
+	x.run(t, "rm", dropIn)
+	x.run(t, "systemctl", "daemon-reload")
+	x.write(t, configPath, agentConfig, 0o644)
+	x.run(t, "systemctl", "restart", "snapcache")
+	x.requireResumed(t)
 }
 
 // reload changes the configuration of the running service, which must reject an invalid one.
