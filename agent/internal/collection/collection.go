@@ -218,7 +218,7 @@ func (c *Collection) indexes() []store.Index {
 // Open opens the stored collection, and decides whether its objects can be used.
 func (c *Collection) Open(r upstream.Resource) error {
 	if c.Namespace != "" && !r.Namespaced {
-		return fmt.Errorf("%s.namespaces: %s live in no namespace: remove the field", c.field(), r.GVR.Resource)
+		return fmt.Errorf("%s.namespaces: %s %w: remove the field", c.field(), r.GVR.Resource, errNoNamespaces)
 	}
 	info, err := c.info(r)
 	if err != nil {

@@ -75,9 +75,14 @@ func (c *Collection) lookUp(ctx context.Context, cluster *upstream.Cluster) (ups
 	return cluster.Resolve(ctx, name.Resource, name.Version, name.Group)
 }
 
-// Missing reports whether the server has answered that it does not have the resource.
+// errNoNamespaces means that the objects of a resource are in no namespace, but some are configured.
+var errNoNamespaces = errors.New("live in no namespace")
+
+// Missing reports whether the server has answered that it does not have the resource, or not in
+// namespaces.
 func (c *Collection) Missing() bool {
-	return errors.As(c.Tracker.Stats().Problem, new(*upstream.NoResourceError))
+	problem := c.Tracker.Stats().Problem
+	return errors.As(problem, new(*upstream.NoResourceError)) || errors.Is(problem, errNoNamespaces)
 }
 
 // fatal returns the error with which the agent should end, nil for none.
