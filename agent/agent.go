@@ -227,15 +227,20 @@ func (a *Agent) boltOptions() bolt.Options {
 		MaxBytes: a.config().Store.MaxSize.Value(), FlushInterval: a.config().Store.CommitInterval.Duration,
 		HistoryRetention: a.config().History.Retention.Duration, HistoryBytes: a.config().History.MaxSize.Value(),
 		Clock: a.clock, Writer: "snapcache " + a.opts.Version, OnCorrupt: a.damages.Note,
-		Logger: a.log, Keys: a.keys,
+		Logger: a.log, Keys: a.keys, OrReadOnly: true,
 	}
 }
 
 // openSmallStore opens a store beside the database, with its key, unless ctx ends before. A file that
-// can't be used is set aside.
+// can't be used is set aside. If the disk takes no writes, and there is no file to read, the store is in
+// memory until the next start.
 func (a *Agent) openSmallStore(ctx context.Context, path string) (store.DB, error) {
-	opts := bolt.Options{Clock: a.clock, Writer: "snapcache " + a.opts.Version, Logger: a.log, Keys: a.keys}
+	opts := bolt.Options{Clock: a.clock, Writer: "snapcache " + a.opts.Version, Logger: a.log.With("path", path), Keys: a.keys, OrReadOnly: true}
 	db, verdict, err := restore.Open(ctx, path, opts, restore.Sources{}, a.clock.Now(), nil)
+	if bolt.RefusesWrites(err) {
+		a.log.Error("the disk takes no writes; a file is kept in memory until the next start", "path", path, "error", withDropIn(err, path))
+		return memory.New(), nil
+	}
 	if err != nil {
 		return nil, openError(err)
 	}
@@ -295,14 +300,23 @@ func (a *Agent) openCollections() error {
 		if !ok || !scoped || version != "" && version != info.Version {
 			continue // until the server names it
 		}
-		if err := c.Open(upstream.Resource{GVR: info.GVR(), Kind: info.Kind, Namespaced: info.Namespaced}); err != nil {
+		err := c.Open(upstream.Resource{GVR: info.GVR(), Kind: info.Kind, Namespaced: info.Namespaced})
+		switch {
+		case err != nil && !bolt.RefusesWrites(err):
 			return err
+		case err != nil:
+			c.Log.Error("the disk takes no writes, so the collection can't be changed as configured; retrying", "error", err)
 		}
 	}
 	a.setCollections(collections)
 	for id := range known {
-		if err := a.db.Drop(id); err != nil {
+		err := a.db.Drop(id)
+		switch {
+		case err != nil && !bolt.RefusesWrites(err):
 			return err
+		case err != nil:
+			a.log.Error("could not drop a collection that is no longer configured; the next start retries", "collection", id, "error", err)
+			continue
 		}
 		a.log.Info("dropped a collection that is no longer configured", "collection", id)
 	}
@@ -334,12 +348,14 @@ func (a *Agent) serve(ctx context.Context, cluster *upstream.Cluster) (err error
 		SpoolDir: filepath.Dir(a.config().Store.Path), Status: a.status.Fill,
 		Changed: a.nextChange, Done: a.stopping,
 	})
-	listener, err := a.listen()
+	serveSocket, listener, err := a.openSocket()
 	if err != nil {
 		return err
 	}
-	defer func() { _ = listener.Close() }() // if it was served, it is closed
-	servers := []func(context.Context) error{a.serveLocal(listener)}
+	if listener != nil {
+		defer func() { _ = listener.Close() }() // if it was served, it is closed
+	}
+	servers := []func(context.Context) error{serveSocket}
 	if !a.config().Metrics.Disabled {
 		metrics, err := net.Listen("tcp", a.config().Metrics.Address)
 		if err != nil {
@@ -356,7 +372,7 @@ func (a *Agent) serve(ctx context.Context, cluster *upstream.Cluster) (err error
 	for _, l := range listeners {
 		servers = append(servers, serveOn(l.Listener, l.Server))
 	}
-	a.log.Info("ready", "socket", listener.Addr().String())
+	a.log.Info("ready", "socket", a.config().LocalAPI.Socket)
 
 	group, running := errgroup.WithContext(ctx)
 	group.Go(func() error { a.tellReady(running); return nil })

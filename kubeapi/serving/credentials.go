@@ -47,31 +47,47 @@ type Credentials struct {
 func Dir(path string) string { return filepath.Join(filepath.Dir(path), "kubernetes-api") }
 
 // Ensure returns the credentials in a directory, which is for this user only. It makes those that are
-// missing, and replaces those that can't be used; it logs both.
+// missing, and replaces those that can't be used; it logs both. If the disk takes no writes, they are those
+// of this process alone.
 func Ensure(dir string, now time.Time, log *slog.Logger) (*Credentials, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, err
+	refusal := private(dir)
+	if refusal != nil && !bolt.RefusesWrites(refusal) {
+		return nil, refusal
 	}
-	if err := os.Chmod(dir, 0o700); err != nil { //nolint:gosec // a directory needs the execute bit
-		return nil, err
+	write := func(path string, content []byte) error {
+		if refusal != nil {
+			return refusal
+		}
+		return WriteFile(path, content)
 	}
 	c := &Credentials{log: log}
 	var err error
-	if c.key, err = ensure(filepath.Join(dir, keyFile), log, parseKey, newKey); err != nil {
+	if c.key, err = ensure(filepath.Join(dir, keyFile), write, log, parseKey, newKey); err != nil {
 		return nil, err
 	}
 	parse := func(raw []byte) (*x509.Certificate, error) { return parseCA(raw, c.key.Public(), now) }
-	c.ca, err = ensure(filepath.Join(dir, certFile), log, parse, func() ([]byte, error) { return newCA(c.key, now) })
+	c.ca, err = ensure(filepath.Join(dir, certFile), write, log, parse, func() ([]byte, error) { return newCA(c.key, now) })
 	if err != nil {
 		return nil, err
 	}
 	if c.CA, err = cert.EncodeCertificates(c.ca); err != nil {
 		return nil, err
 	}
-	if c.Token, err = ensure(filepath.Join(dir, tokenFile), log, parseToken, newToken); err != nil {
+	if c.Token, err = ensure(filepath.Join(dir, tokenFile), write, log, parseToken, newToken); err != nil {
 		return nil, err
 	}
 	return c, nil
+}
+
+// private makes a directory that is for this user only.
+func private(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() == 0o700 {
+		return err
+	}
+	return os.Chmod(dir, 0o700) //nolint:gosec // a directory needs the execute bit
 }
 
 // Read returns what a client needs, from a directory that [Ensure] has filled. The error is
@@ -91,9 +107,11 @@ func Read(dir string) (ca []byte, token string, err error) {
 	return ca, token, nil
 }
 
-// ensure returns the parsed content of a file. If the file is missing or can't be used, ensure writes
-// another one.
-func ensure[T any](path string, log *slog.Logger, parse func([]byte) (T, error), create func() ([]byte, error)) (T, error) {
+// ensure returns the parsed content of a file. If the file is missing or can't be used, ensure makes and
+// writes another content.
+func ensure[T any](
+	path string, write func(string, []byte) error, log *slog.Logger, parse func([]byte) (T, error), create func() ([]byte, error),
+) (T, error) {
 	var none T
 	raw, err := os.ReadFile(path)
 	if err == nil {
@@ -109,7 +127,11 @@ func ensure[T any](path string, log *slog.Logger, parse func([]byte) (T, error),
 	if raw, err = create(); err != nil {
 		return none, fmt.Errorf("%s: %w", path, err)
 	}
-	if err := WriteFile(path, raw); err != nil {
+	if err := write(path, raw); bolt.RefusesWrites(err) {
+		log.Error("a credential of the Kubernetes API can't be written, so that no client knows it: the next start makes another one",
+			"file", path, "error", err)
+		return parse(raw)
+	} else if err != nil {
 		return none, err
 	}
 	if errors.Is(reason, fs.ErrNotExist) {

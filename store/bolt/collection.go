@@ -233,7 +233,7 @@ func (c *collection) current(tx *boltfile.Tx) (b, gen *boltfile.Bucket, n uint64
 }
 
 // dropLeftovers deletes the generations that a crash left unfinished.
-func (db *DB) dropLeftovers() error {
+func (db locked) dropLeftovers() error {
 	left := map[string][][]byte{} // by collection
 	err := db.handle.View(func(tx *boltfile.Tx) error {
 		return eachCollection(tx, func(id string, b *boltfile.Bucket) error {
@@ -247,7 +247,7 @@ func (db *DB) dropLeftovers() error {
 	if err != nil || len(left) == 0 {
 		return err
 	}
-	return db.hidden(func(tx *boltfile.Tx) error {
+	return db.log.Hidden(func(tx *boltfile.Tx) error {
 		for id, names := range left {
 			for _, name := range names {
 				if err := tx.At(format.CollectionPath(id)).DeleteBucket(name); err != nil {

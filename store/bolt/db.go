@@ -41,6 +41,11 @@ type Options struct {
 	// ReadOnly opens an existing file for reading only, beside other readers.
 	ReadOnly bool
 
+	// OrReadOnly opens an existing file for reading if its disk takes no writes: it is read-only or full,
+	// or this user may not write. Changes are kept in memory, as when a disk gets full later, and a flush
+	// that finds the disk writable makes them durable. [DB.Stats] has the error until then.
+	OrReadOnly bool
+
 	// Keys are the keys that the file may be encrypted with. If it has another key than
 	// Keys.Primary, it is rewritten in the background when the first collection is opened.
 	Keys Keyring
@@ -77,6 +82,9 @@ type Options struct {
 	// goroutine, so repeatedly for the same record. It must not block, and must not use the
 	// database.
 	OnCorrupt func(collection, key string)
+
+	// AfterClose, unless it is nil, is called once the file is closed.
+	AfterClose func() error
 
 	// Logger logs the work of the database in the background; nil discards it.
 	Logger *slog.Logger
@@ -152,7 +160,7 @@ func open(path string, opts Options, background bool, look func(*boltfile.File) 
 	case info.Size() == 0:
 		return nil, fmt.Errorf("%s: %w: the file is empty", path, store.ErrForeign)
 	}
-	f, err := boltfile.Open(path, opts.file())
+	f, refusal, err := openFile(path, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -182,18 +190,58 @@ func open(path string, opts Options, background bool, look func(*boltfile.File) 
 		BeforeFlush: writer.trimIfDue, BeforeFold: writer.trimHistories, MayFold: func() bool { return !db.compactor.running },
 		AfterFold: writer.compactIfDue,
 	})
-	if err := db.begin(); err != nil {
+	if err := db.begin(refusal); err != nil {
 		return nil, errors.Join(err, db.handle.Close())
 	}
 	return db, nil
 }
 
-// begin replays the journal and, unless the database is read-only, removes the leftovers of a
-// crash.
-func (db *DB) begin() error {
+// openFile opens the file at path. If its disk takes no writes, and opts allow it, the file is opened for
+// reading, and refusal is the error.
+func openFile(path string, opts Options) (f *boltfile.File, refusal, err error) {
+	f, err = boltfile.Open(path, opts.file())
+	if err == nil || !opts.OrReadOnly || !boltfile.RefusesWrites(err) {
+		return f, nil, err
+	}
+	refusal, opts.ReadOnly = err, true
+	if f, err = boltfile.Open(path, opts.file()); err != nil {
+		return nil, nil, refusal
+	}
+	return f, refusal, nil
+}
+
+// begin replays the journal and, unless the database is read-only, prepares it for writes. refusal is why
+// the file was opened for reading for the time being; nil if it was not.
+func (db *DB) begin(refusal error) error {
 	if err := db.log.Replay(); err != nil || db.opts.ReadOnly {
 		return err
 	}
+	l := db.lock()
+	defer l.unlock()
+	toRead := refusal != nil
+	db.committer.Prepare = func() error {
+		if toRead {
+			if err := db.committer.MakeWritable(db.opts.file(), db.opts.Keys); err != nil {
+				return err
+			}
+			toRead = false
+		}
+		return l.prepare()
+	}
+	err := refusal
+	if err == nil {
+		err = db.committer.Ready()
+	}
+	if err != nil && db.opts.OrReadOnly && boltfile.RefusesWrites(err) {
+		db.log.NoteFlush(err) // which tries again
+		return nil
+	}
+	return err
+}
+
+// prepare removes what must not be there when something is written: a corrupt journal, and the leftovers
+// of a crash.
+func (db locked) prepare() error {
 	if db.log.JournalCorruption() != nil {
 		// Replay would never reach an entry after the corrupt one.
 		if err := db.log.Fold(); err != nil {
@@ -336,7 +384,11 @@ func (db *DB) Close() error {
 	if !db.opts.ReadOnly {
 		err = db.committer.Close(db.log.Close)
 	}
-	return errors.Join(err, db.handle.Close())
+	err = errors.Join(err, db.handle.Close())
+	if db.opts.AfterClose != nil {
+		err = errors.Join(err, db.opts.AfterClose())
+	}
+	return err
 }
 
 // locked is a database whose write lock is held. A function that needs the lock is a method of

@@ -79,6 +79,10 @@ func SyncDir(dir string) error { return boltfile.SyncDir(dir) }
 // files that an agent must be able to open.
 func ChownLike(path string, like fs.FileInfo) error { return boltfile.ChownLike(path, like) }
 
+// RefusesWrites reports whether an error means that a disk takes no writes: it is read-only or full, or
+// this user may not write.
+func RefusesWrites(err error) bool { return boltfile.RefusesWrites(err) }
+
 // TempFiles returns the names beside a database at path under which a crash may leave
 // temporary files.
 func TempFiles(path string) []string {

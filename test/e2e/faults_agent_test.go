@@ -44,7 +44,7 @@ func TestFaultDiskFullAgent(t *testing.T) {
 
 	disk.Set(faultfs.Faults{Space: 4096})
 	a := x.start()
-	x.awaitLog("the disk is too full to open the database")
+	x.awaitLog("the disk takes no writes, and has no database to read")
 	require.True(t, a.running())
 	disk.Set(faultfs.Faults{})
 	a.awaitCaughtUp(anywhere("configmaps"))

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -69,7 +68,7 @@ func (a *API) Open() error {
 	cfg := a.Config()
 	if cfg.KubernetesAPI.Enabled() {
 		if err := os.MkdirAll(a.dir(), 0o700); err != nil {
-			return fmt.Errorf("kubernetesAPI: %w", err)
+			a.Log.Error("kubernetesAPI: the directory can't be made; nothing of the server is kept for the next start", "error", err)
 		}
 	}
 	if body, err := os.ReadFile(a.versionFile()); err == nil && json.Valid(body) {
@@ -81,14 +80,16 @@ func (a *API) Open() error {
 	}
 	if cfg.KubernetesAPI.OpenAPI && cfg.KubernetesAPI.Enabled() {
 		mirror, err := openapi.Open(filepath.Join(a.dir(), "openapi"))
-		if err != nil {
-			return fmt.Errorf("kubernetesAPI: OpenAPI documents: %w", err)
+		if err == nil {
+			a.openAPI, opts.OpenAPI = mirror, mirror
+		} else {
+			a.Log.Error("kubernetesAPI: no OpenAPI documents are served until the next start", "error", err)
 		}
-		a.openAPI, opts.OpenAPI = mirror, mirror
 	}
-	if !cfg.KubernetesAPI.Forward.RememberTokens {
-		if err := os.Remove(a.tokensFile()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("kubernetesAPI: remembered tokens: %w", err)
+	// A read-only disk refuses the deletion of a file that does not exist, too.
+	if _, err := os.Lstat(a.tokensFile()); err == nil && !cfg.KubernetesAPI.Forward.RememberTokens {
+		if err := os.Remove(a.tokensFile()); err != nil {
+			a.Log.Error("kubernetesAPI: remembered tokens are not used, but can't be deleted; the next start retries", "error", err)
 		}
 	}
 	a.refusals = newRefusals(opts.Metrics, a.Log)

@@ -15,7 +15,7 @@ import (
 
 // Committer commits write transactions to the current file of a handle, and never writes on top of
 // a commit that may not be on the disk. The caller serialises all calls but Stats, and sets the
-// exported fields, all of which are required.
+// exported fields, all of which are required but Prepare.
 type Committer struct {
 	Path   string // of the database, which may be a link to the file
 	Handle *Handle
@@ -26,6 +26,9 @@ type Committer struct {
 
 	// BeforeCommit ends the writer's own read transactions. It is called before each commit.
 	BeforeCommit func()
+
+	// Prepare, unless it is nil, has to succeed before anything is written, see Ready.
+	Prepare func() error
 
 	// AfterUncertain is called after a commit whose last fsync failed, with the error of the
 	// first attempt to repeat it, nil if that was successful.
@@ -61,9 +64,30 @@ type uncertainCommit struct {
 // errViewed means that views from before a failed sync are still open.
 var errViewed = errors.New("what was read before it has to end first")
 
+// errNotReady means that Ready has to succeed first.
+var errNotReady = errors.New("the file can't be written yet")
+
+// Ready calls Prepare, until it has succeeded once. What Prepare commits itself needs no other
+// preparation. Ready must be called before each commit, and not within one.
+func (c *Committer) Ready() error {
+	prepare := c.Prepare
+	if prepare == nil {
+		return nil
+	}
+	c.Prepare = nil
+	err := prepare()
+	if err != nil {
+		c.Prepare = prepare
+	}
+	return err
+}
+
 // Commit runs fn in a write transaction. On nil the change is visible, but durable only once
 // ResyncMeta returns nil. On an error it is neither, provided that the file can still be read.
 func (c *Committer) Commit(fn func(*Tx) error) error {
+	if c.Prepare != nil {
+		return errNotReady
+	}
 	c.BeforeCommit()
 	if err := c.ResyncMeta(); err != nil {
 		return err
@@ -164,6 +188,9 @@ func (c *Committer) Close(last func() error) error {
 	err := last()
 	shutdown := PowerLoss
 	readErr := c.Handle.View(func(tx *Tx) error { shutdown = shutdownOf(tx); return nil })
+	if c.Prepare != nil {
+		return errors.Join(err, readErr) // nothing was written
+	}
 	if readErr == nil && shutdown != Clean {
 		readErr = c.Commit(func(*Tx) error { return nil })
 	}

@@ -20,6 +20,10 @@ type File struct {
 	cipher *fileCipher // nil for a file in clear
 	faults *Faults
 
+	// successor is a read transaction on the file that replaced this one and has the same pages, see
+	// MakeWritable; nil for none. It ends with this file.
+	successor *bbolt.Tx
+
 	readers int // guarded by Handle.mu, as are the fields below
 	retired bool
 }
@@ -46,7 +50,13 @@ func orClosed(err error) error {
 }
 
 // Close closes the file. It waits for the transactions that are open.
-func (f *File) Close() error { return f.bolt.Close() }
+func (f *File) Close() error {
+	err := f.bolt.Close()
+	if f.successor != nil {
+		err = errors.Join(err, f.successor.Rollback())
+	}
+	return err
+}
 
 // Sync makes all writes durable.
 func (f *File) Sync() error { return f.bolt.Sync() }

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
@@ -69,7 +70,8 @@ func ReadKey(path string) (*EncryptionKey, error) {
 	}
 	// systemd protects the directory of credentials with an ACL, which shows as permissions of the
 	// group.
-	if mode := info.Mode().Perm(); !credential && mode&0o077 != 0 {
+	// Windows has no such modes.
+	if mode := info.Mode().Perm(); !credential && mode&0o077 != 0 && runtime.GOOS != "windows" {
 		return nil, fmt.Errorf("encryption key %s: its mode is %#o, so that others than its owner may use it: chmod 0400", path, mode)
 	}
 	if !info.Mode().IsRegular() || info.Size() > maxKeyFileBytes {

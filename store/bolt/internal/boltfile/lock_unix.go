@@ -12,6 +12,10 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
+// share and unshare take and release the lock with which bbolt opens a file for reading.
+func share(f *os.File) error   { return unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) } //nolint:gosec // see Lock
+func unshare(f *os.File) error { return unix.Flock(int(f.Fd()), unix.LOCK_UN) }              //nolint:gosec // see Lock
+
 // Lock holds the lock of the database at path until unlock is called, see bolt.Lock.
 func Lock(path string) (unlock func() error, err error) {
 	f, err := os.Open(path)

@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"time"
 
@@ -156,6 +157,9 @@ func mappable(path string, opts Options, limit int64) error {
 }
 
 func mmapBytes(maxBytes int64) int {
+	if runtime.GOOS == "windows" {
+		return 0 // a file is as large as its mapping there
+	}
 	if strconv.IntSize == 32 {
 		return 256 << 20
 	}

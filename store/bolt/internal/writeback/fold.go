@@ -61,6 +61,9 @@ type Folding struct {
 // BeginFold begins a fold whose slices write about limit bytes. It writes dirty cells to the journal
 // if they don't fit into one slice.
 func (l *Log) BeginFold(limit int) (*Folding, error) {
+	if err := l.opts.Committer.Ready(); err != nil {
+		return nil, err
+	}
 	if err := l.packAll(); err != nil {
 		return nil, fmt.Errorf("fold: %w", err)
 	}
@@ -176,6 +179,9 @@ func (l *Log) Hidden(fn func(*boltfile.Tx) error) error {
 // reports whether it has moved the whole memtable into the file; otherwise its changes must be
 // invisible to readers of the memtable.
 func (l *Log) rewrite(fn func(*boltfile.Tx) (folded bool, err error)) error {
+	if err := l.opts.Committer.Ready(); err != nil {
+		return err
+	}
 	l.mem.foldBegins()
 	epoch := l.mem.snapshot().epoch
 	var folded bool

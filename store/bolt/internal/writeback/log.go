@@ -165,6 +165,9 @@ func (l *Log) Flush() error {
 }
 
 func (l *Log) flush() error {
+	if err := l.opts.Committer.Ready(); err != nil {
+		return err
+	}
 	if l.schedule.bytes > maxJournalBytes {
 		return l.Fold()
 	}
@@ -212,6 +215,13 @@ func (l *Log) Err() error {
 
 // Close folds, or at least appends to the journal, and stops the timer.
 func (l *Log) Close() error {
+	if err := l.opts.Committer.Ready(); err != nil {
+		l.stopTimer()
+		if len(l.dirty) == 0 {
+			return nil
+		}
+		return err
+	}
 	l.opts.BeforeFold()
 	l.stopTimer() // what BeforeFold has put has set it
 	err := l.Fold()

@@ -1,0 +1,86 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"net"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/snapcache/snapcache/internal/sleep"
+	"github.com/snapcache/snapcache/localapi"
+	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt"
+	"github.com/snapcache/snapcache/systemd"
+)
+
+// awaitStore opens the database. A file on a disk that takes no writes is opened for reading. Only if
+// there is no usable file, it waits until one can be made, and reports that in the log and to systemd: an
+// exit would change nothing, and systemd gives up after a few restarts.
+func (a *Agent) awaitStore(ctx context.Context) error {
+	// The longest pause is less than the time that a notification asks systemd for.
+	backoff := sleep.Backoff(time.Second, 20*time.Second, 0)
+	for {
+		var err error
+		a.extended(func() { err = a.openStore(ctx) })
+		if err == nil || !noDisk(err) {
+			return err
+		}
+		path := a.config().Store.Path
+		err = withDropIn(err, path)
+		d := backoff.Step()
+		a.log.Error("the disk takes no writes, and has no database to read; retrying", "path", path, "wait", d, "error", err)
+		a.tell(systemd.Starting("waiting for a disk that takes writes: " + err.Error()))
+		if err := sleep.For(ctx, a.clock, d); err != nil {
+			return err
+		}
+	}
+}
+
+// noDisk reports whether an error is that of a disk that is full or read-only. A file or a directory that
+// this user may not write is a mistake instead.
+func noDisk(err error) bool {
+	return errors.Is(err, syscall.EROFS) || bolt.RefusesWrites(err) && !errors.Is(err, syscall.EACCES) && !errors.Is(err, syscall.EPERM)
+}
+
+// withDropIn adds the next step to the error of a path that the service's unit makes read-only.
+func withDropIn(err error, path string) error {
+	if hint := systemd.ReadOnlyHint(filepath.Dir(path)); hint != "" && errors.Is(err, syscall.EROFS) {
+		return &store.Error{Err: err, Hint: hint}
+	}
+	return err
+}
+
+// listenRetry is the pause between two tries to make the socket.
+const listenRetry = 10 * time.Second
+
+// lateSocket serves the socket once its directory takes one: until then the cache is served elsewhere.
+func (a *Agent) lateSocket(ctx context.Context) error {
+	for {
+		if sleep.For(ctx, a.clock, listenRetry) != nil {
+			return nil
+		}
+		listener, err := localapi.Listen(a.config().LocalAPI.Socket)
+		if err == nil {
+			a.log.Info("the socket is served now", "socket", listener.Addr().String())
+			return a.serveLocal(listener)(ctx)
+		}
+		if !bolt.RefusesWrites(err) {
+			return err
+		}
+	}
+}
+
+// openSocket returns the server of the socket, and the listener, nil if its directory takes none yet.
+func (a *Agent) openSocket() (serve func(context.Context) error, listener net.Listener, err error) {
+	listener, err = a.listen()
+	switch {
+	case err == nil:
+		return a.serveLocal(listener), listener, nil
+	case bolt.RefusesWrites(err):
+		a.log.Error("the socket can't be made; trying again", "wait", listenRetry, "error", withDropIn(err, a.config().LocalAPI.Socket))
+		return a.lateSocket, nil, nil
+	}
+	return nil, nil, err
+}
