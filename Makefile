@@ -23,6 +23,11 @@ cross: ## build for every platform that is supported
 		echo "linux/$${p%%:*}"; \
 		GOOS=linux GOARCH=$${p%%:*} GOARM=$${p##*:} $(GOBUILD) -ldflags '$(LDFLAGS)' -o bin/snapcache-linux-$${p%%:*} ./cmd/snapcache || exit 1; \
 	done
+	@for p in darwin-arm64 windows-amd64.exe; do \
+		echo "$$p, to read a file or a snapshot"; \
+		arch=$${p#*-}; \
+		GOOS=$${p%%-*} GOARCH=$${arch%.exe} $(GOBUILD) -ldflags '$(LDFLAGS)' -o bin/snapcache-$$p ./cmd/snapcache || exit 1; \
+	done
 
 .PHONY: dist
 dist: ## make the deb and rpm packages of ARCHES (amd64 arm64 armv7), SBOMs and checksums in dist/

@@ -5,8 +5,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapcache/snapcache/agent/internal/collection"
 	"github.com/snapcache/snapcache/config"
 	"github.com/snapcache/snapcache/internal/sleep"
@@ -84,16 +82,6 @@ type resourceUsage struct {
 
 // cpuStep is more CPU time than an idle process takes between two ticks.
 const cpuStep = 250 * time.Millisecond
-
-// processUsage returns the usage of this process since its start, or zero if it can't be read.
-func processUsage() resourceUsage {
-	var u unix.Rusage
-	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
-		return resourceUsage{}
-	}
-	cpu := time.Duration(u.Utime.Nano() + u.Stime.Nano())
-	return resourceUsage{int64(u.Inblock) + int64(u.Oublock), int64(cpu / cpuStep)} //nolint:unconvert // the fields have 32 bits on other platforms
-}
 
 // caughtUpEvery is the time between two checks whether all collections are caught up, if systemd is to
 // be notified only then.

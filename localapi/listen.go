@@ -26,11 +26,7 @@ func Listen(path string) (net.Listener, error) {
 	if err := removeStale(path); err != nil {
 		return nil, err
 	}
-	config := net.ListenConfig{Control: func(_, _ string, conn syscall.RawConn) error {
-		// On Linux the file gets the mode of the socket, so that no other user can connect before
-		// the Chmod below. Elsewhere this has no effect.
-		return conn.Control(func(fd uintptr) { _ = syscall.Fchmod(int(fd), 0o600) })
-	}}
+	config := net.ListenConfig{Control: func(_, _ string, conn syscall.RawConn) error { return conn.Control(restrict) }}
 	listener, err := config.Listen(context.Background(), "unix", path)
 	if err != nil {
 		return nil, fmt.Errorf("socket %s: %w", path, err)

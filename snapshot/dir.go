@@ -12,8 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapcache/snapcache/store/bolt"
 )
 
@@ -313,8 +311,8 @@ func (d Dir) lock() (unlock func() error, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock snapshot directory: %w", err)
 	}
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) //nolint:gosec // a descriptor is a small number
-	if errors.Is(err, unix.EWOULDBLOCK) {
+	busy, err := tryLock(f)
+	if busy {
 		err = fmt.Errorf("%w in %s", ErrBusy, d.Path)
 	}
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 
 	"github.com/klauspost/compress/zstd"
 
@@ -124,7 +125,11 @@ func inflate(r io.Reader, w io.Writer, m *Manifest, path string) error {
 func Open(ctx context.Context, path string, keys bolt.Keyring, progress Progress) (db *bolt.DB, m *Manifest, err error) {
 	err = unpacked(ctx, path, progress, func(file string, unpacked *Manifest) error {
 		m = unpacked
-		db, err = bolt.Open(file, bolt.Options{ReadOnly: true, MaxBytes: unpacked.Database.Bytes, Keys: keys})
+		opts := bolt.Options{ReadOnly: true, MaxBytes: unpacked.Database.Bytes, Keys: keys}
+		if keepsNames {
+			opts.AfterClose = func() error { return os.RemoveAll(filepath.Dir(file)) }
+		}
+		db, err = bolt.Open(file, opts)
 		return err
 	})
 	if err != nil && db != nil {
@@ -148,6 +153,9 @@ func Check(ctx context.Context, path string, keys bolt.Keyring, progress Progres
 	return report, m, err
 }
 
+// keepsNames is set if the system removes no file that is open: then Open's is removed when it is closed.
+const keepsNames = runtime.GOOS == "windows"
+
 // unpacked calls fn with the database of a snapshot, unpacked to a file that is removed then.
 func unpacked(ctx context.Context, path string, progress Progress, fn func(file string, m *Manifest) error) (err error) {
 	if _, _, err := ReadManifest(path); err != nil {
@@ -162,7 +170,11 @@ func unpacked(ctx context.Context, path string, progress Progress, fn func(file 
 	if err != nil {
 		return fmt.Errorf("unpack snapshot %s: %w", path, err)
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
+	defer func() {
+		if removed := os.RemoveAll(tmp); !keepsNames || err != nil {
+			err = errors.Join(err, removed)
+		}
+	}()
 	file := filepath.Join(tmp, "cache.db")
 	m, err := UnpackFile(ctx, path, file, 0, progress)
 	if err != nil {

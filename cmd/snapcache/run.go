@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime"
 	"runtime/debug"
 	"syscall"
 
@@ -51,6 +52,9 @@ wrong.`,
 }
 
 func run(c *cli.Context) error {
+	if runtime.GOOS == "windows" {
+		return usagef("no agent runs on Windows, which has no lock for its files: the commands that read a file or a snapshot work here")
+	}
 	cfg, err := validConfig(c)
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"sync"
 )
 
@@ -53,6 +54,9 @@ func unlinkedIn(dir string) func() (*os.File, error) {
 		f, err := os.CreateTemp(dir, "snapcache-spool-*")
 		if err != nil {
 			return nil, err
+		}
+		if keepsNames {
+			return f, nil
 		}
 		if err := os.Remove(f.Name()); err != nil {
 			return nil, errors.Join(err, f.Close())
@@ -188,5 +192,11 @@ func (s *sink) close() {
 	s.more.Broadcast()
 	if s.file != nil {
 		_ = s.file.Close()
+		if keepsNames {
+			_ = os.Remove(s.file.Name())
+		}
 	}
 }
+
+// keepsNames is set if the system removes no file that is open: then its name is removed when it is closed.
+const keepsNames = runtime.GOOS == "windows"
