@@ -301,22 +301,19 @@ func (a *Agent) openCollections() error {
 			continue // until the server names it
 		}
 		err := c.Open(upstream.Resource{GVR: info.GVR(), Kind: info.Kind, Namespaced: info.Namespaced})
-		switch {
-		case err != nil && !bolt.RefusesWrites(err):
-			return err
-		case err != nil:
+		if bolt.RefusesWrites(err) {
 			c.Log.Error("the disk takes no writes, so the collection can't be changed as configured; retrying", "error", err)
+		} else if err != nil {
+			return err
 		}
 	}
 	a.setCollections(collections)
 	for id := range known {
-		err := a.db.Drop(id)
-		switch {
-		case err != nil && !bolt.RefusesWrites(err):
-			return err
-		case err != nil:
+		if err := a.db.Drop(id); bolt.RefusesWrites(err) {
 			a.log.Error("could not drop a collection that is no longer configured; the next start retries", "collection", id, "error", err)
 			continue
+		} else if err != nil {
+			return err
 		}
 		a.log.Info("dropped a collection that is no longer configured", "collection", id)
 	}

@@ -2,10 +2,8 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"net"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"github.com/snapcache/snapcache/internal/sleep"
@@ -16,15 +14,14 @@ import (
 )
 
 // awaitStore opens the database. A file on a disk that takes no writes is opened for reading. Only if
-// there is no usable file, it waits until one can be made, and reports that in the log and to systemd: an
-// exit would change nothing, and systemd gives up after a few restarts.
+// there is no usable file, it waits until one can be made, and reports that in the log and to systemd.
 func (a *Agent) awaitStore(ctx context.Context) error {
 	// The longest pause is less than the time that a notification asks systemd for.
 	backoff := sleep.Backoff(time.Second, 20*time.Second, 0)
 	for {
 		var err error
 		a.extended(func() { err = a.openStore(ctx) })
-		if err == nil || !noDisk(err) {
+		if err == nil || !bolt.RefusesWrites(err) {
 			return err
 		}
 		path := a.config().Store.Path
@@ -38,15 +35,9 @@ func (a *Agent) awaitStore(ctx context.Context) error {
 	}
 }
 
-// noDisk reports whether an error is that of a disk that is full or read-only. A file or a directory that
-// this user may not write is a mistake instead.
-func noDisk(err error) bool {
-	return errors.Is(err, syscall.EROFS) || bolt.RefusesWrites(err) && !errors.Is(err, syscall.EACCES) && !errors.Is(err, syscall.EPERM)
-}
-
 // withDropIn adds the next step to the error of a path that the service's unit makes read-only.
 func withDropIn(err error, path string) error {
-	if hint := systemd.ReadOnlyHint(filepath.Dir(path)); hint != "" && errors.Is(err, syscall.EROFS) {
+	if hint := systemd.ReadOnlyHint(err, filepath.Dir(path)); hint != "" {
 		return &store.Error{Err: err, Hint: hint}
 	}
 	return err
@@ -57,10 +48,7 @@ const listenRetry = 10 * time.Second
 
 // lateSocket serves the socket once its directory takes one: until then the cache is served elsewhere.
 func (a *Agent) lateSocket(ctx context.Context) error {
-	for {
-		if sleep.For(ctx, a.clock, listenRetry) != nil {
-			return nil
-		}
+	for sleep.For(ctx, a.clock, listenRetry) == nil {
 		listener, err := localapi.Listen(a.config().LocalAPI.Socket)
 		if err == nil {
 			a.log.Info("the socket is served now", "socket", listener.Addr().String())
@@ -70,6 +58,7 @@ func (a *Agent) lateSocket(ctx context.Context) error {
 			return err
 		}
 	}
+	return nil
 }
 
 // openSocket returns the server of the socket, and the listener, nil if its directory takes none yet.

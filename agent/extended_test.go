@@ -25,7 +25,7 @@ func TestStartTimeoutExtended(t *testing.T) {
 		least, most int
 	}{
 		{"it works", func() {
-			for before := processUsage(); processUsage() == before; {
+			for before := systemd.ProcessUsage(); systemd.ProcessUsage() == before; {
 			}
 		}, looks - 1, looks},
 		{"it hangs", func() {}, 0, looks / 4}, // the CPU time of before may fill a step
@@ -37,7 +37,7 @@ func TestStartTimeoutExtended(t *testing.T) {
 				a.extended(func() {
 					for range looks {
 						c.between()
-						time.Sleep(workingEvery)
+						time.Sleep(systemd.ExtendEvery)
 					}
 				})
 				a.tell(systemd.Stopping("over"))

@@ -12,9 +12,6 @@ import (
 	"github.com/snapcache/snapcache/systemd"
 )
 
-// workingEvery is the time between two notifications to systemd that a long task makes progress.
-const workingEvery = 5 * time.Second
-
 // watchdog is what systemd has to be notified of besides the status.
 type watchdog struct {
 	ready   atomic.Bool              // systemd was notified that the agent is ready
@@ -49,39 +46,8 @@ func (a *Agent) healthy(interval time.Duration) bool {
 	return false
 }
 
-// extended calls do, and asks systemd for more time for as long as the process reads, writes or
-// computes. If do hangs, systemd waits no longer than the unit allows.
-func (a *Agent) extended(do func()) {
-	over, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		ticker := a.clock.NewTicker(workingEvery)
-		defer ticker.Stop()
-		for before := processUsage(); ; {
-			select {
-			case <-over:
-				return
-			case <-ticker.C():
-			}
-			if now := processUsage(); now != before {
-				before = now
-				a.tell(systemd.Working())
-			}
-		}
-	}()
-	do()
-	close(over)
-	<-ended
-}
-
-// resourceUsage is the I/O and the CPU time of the process so far, as the system counts them.
-type resourceUsage struct {
-	blocks int64 // blocks read and written
-	cpu    int64 // CPU time in units of cpuStep; an idle process stays below one per tick
-}
-
-// cpuStep is more CPU time than an idle process takes between two ticks.
-const cpuStep = 250 * time.Millisecond
+// extended calls do, and asks systemd for more time while it works.
+func (a *Agent) extended(do func()) { systemd.Extend(a.clock, a.tell, do) }
 
 // caughtUpEvery is the time between two checks whether all collections are caught up, if systemd is to
 // be notified only then.

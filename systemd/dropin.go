@@ -1,11 +1,13 @@
 package systemd
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 // writable are the directories that snapcache.service may write to without a drop-in.
@@ -47,10 +49,10 @@ func DropIn(dir string) string {
 		"\"ReadWritePaths=%s\", and restart it; the user snapcache has to own the directory", dir, dir)
 }
 
-// ReadOnlyHint returns the next step for a service whose directory is read-only: its unit may be the
-// reason. It is empty outside of a service, and below the service's own directories.
-func ReadOnlyHint(dir string) string {
-	if os.Getenv("NOTIFY_SOCKET") == "" || MayWrite(os.DirFS("/"), dir) {
+// ReadOnlyHint returns the next step if err is that of a read-only directory, and the unit may be the
+// reason. It is empty for any other error, outside of a service, and below the service's own directories.
+func ReadOnlyHint(err error, dir string) string {
+	if !errors.Is(err, syscall.EROFS) || os.Getenv("NOTIFY_SOCKET") == "" || MayWrite(os.DirFS("/"), dir) {
 		return ""
 	}
 	return DropIn(dir)
