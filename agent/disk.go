@@ -64,12 +64,9 @@ func (a *Agent) lateSocket(ctx context.Context) error {
 // openSocket returns the server of the socket, and the listener, nil if its directory takes none yet.
 func (a *Agent) openSocket() (serve func(context.Context) error, listener net.Listener, err error) {
 	listener, err = a.listen()
-	switch {
-	case err == nil:
-		return a.serveLocal(listener), listener, nil
-	case bolt.RefusesWrites(err):
+	if bolt.RefusesWrites(err) {
 		a.log.Error("the socket can't be made; trying again", "wait", listenRetry, "error", withDropIn(err, a.config().LocalAPI.Socket))
 		return a.lateSocket, nil, nil
 	}
-	return nil, nil, err
+	return a.serveLocal(listener), listener, err
 }
