@@ -178,8 +178,10 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		b.forward.ServeHTTP(w, r)
 		return
 	}
+	details := "{}"
 	if code == http.StatusTooManyRequests {
 		w.Header().Set("Retry-After", strconv.Itoa(max(1, delay)))
+		details = `{"retryAfterSeconds":` + strconv.Itoa(max(1, delay)) + `}` // which client-go prefers to the header
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
@@ -187,7 +189,8 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write([]byte("{}"))
 		return
 	}
-	_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"injected","code":` + strconv.Itoa(code) + `}`))
+	_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"injected","code":` + strconv.Itoa(code) +
+		`,"details":` + details + `}`))
 }
 
 // answer has the gateway answer requests itself if f returns a status; a nil f ends that. Calls of
