@@ -12,7 +12,7 @@ import (
 func TestProof(t *testing.T) {
 	const second = time.Second
 	start := time.Unix(1_000_000, 0)
-	at := func(d time.Duration) time.Time { return start.Add(d) }
+	at := start.Add
 	silent := errors.New("silent")
 	for _, tc := range []struct {
 		name   string

@@ -48,7 +48,7 @@ func (r *Reflector) watch(ctx context.Context) error {
 	}
 	defer w.Stop()
 	select {
-	case <-r.rewatchRequests: // for the watch before
+	case <-r.rewatchRequests: //nolint:errcheck // the error is the reason to end the watch before this one
 	default:
 	}
 	if r.opts.Clock.Since(r.validatedAt) > validFor {

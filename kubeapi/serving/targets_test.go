@@ -58,6 +58,7 @@ func TestTargets(t *testing.T) {
 			go func() { _, _ = fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: kubernetes\r\n\r\n", x.method, x.target) }()
 			answer, err := http.ReadResponse(bufio.NewReader(c), nil)
 			require.NoError(t, err)
+			require.NoError(t, answer.Body.Close())
 			check("HTTP/1.1", i, answer.StatusCode, answer.Header.Get("X-Path"))
 			_ = c.Close() // the server may have cut it
 
@@ -68,6 +69,7 @@ func TestTargets(t *testing.T) {
 		go func() { _, _ = io.WriteString(c, "CONNECT kubernetes:443 HTTP/1.1\r\nHost: kubernetes:443\r\n\r\n") }()
 		answer, err := http.ReadResponse(bufio.NewReader(c), nil)
 		require.NoError(t, err)
+		require.NoError(t, answer.Body.Close())
 		require.Equal(t, http.StatusBadRequest, answer.StatusCode)
 		_ = c.Close() // the server may have cut it
 	})

@@ -94,6 +94,7 @@ func (b *box) watch(ctx context.Context, rv int, timeout time.Duration) *http.Re
 		}
 		select {
 		case <-ctx.Done():
+			to.CloseWithError(ctx.Err()) // before the plain Close, which would be an end of the server's
 			return false
 		case <-time.After(delay):
 		}

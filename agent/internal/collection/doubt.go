@@ -71,11 +71,10 @@ func (c *Collection) watchOver(ctx context.Context, stored store.Collection, sou
 func (c *Collection) check(ctx context.Context, stored store.Collection, source *upstream.Source, r *reflector.Reflector, ahead bool) {
 	began := c.Tracker.CheckBegan()
 	missed, err := c.missed(ctx, stored, source, ahead)
+	silent := false
 	if err == nil && missed != "" && !c.delivered(ctx, stored, missed) {
 		err = fmt.Errorf("%w: the server has the change %s, which did not arrive", upstream.ErrSilent, missed)
-		if c.Tracker.Silent(began) {
-			r.Rewatch(err)
-		}
+		silent = c.Tracker.Silent(began)
 	}
 	switch {
 	case ctx.Err() != nil:
@@ -84,6 +83,9 @@ func (c *Collection) check(ctx context.Context, stored store.Collection, source 
 			c.Log.Warn("the watch proves nothing any more: the cache may be stale", "error", upstream.Explain(err))
 		}
 		c.Tracker.Doubt(err)
+		if silent {
+			r.Rewatch(err) // not before Doubt, which is for the open watch and is inherited by the next one
+		}
 	default:
 		if !c.Tracker.Watching() {
 			c.Log.Info("nothing is missing: the watch is trusted again")

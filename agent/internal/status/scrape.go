@@ -20,7 +20,7 @@ type scrapes struct {
 
 // ServeHTTP implements http.Handler. Of a request only the form that it accepts counts.
 func (s *scrapes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	ask := &http.Request{Method: http.MethodGet, URL: r.URL, Header: http.Header{"Accept": {string(expfmt.Negotiate(r.Header))}}}
+	ask := &http.Request{Method: http.MethodGet, URL: r.URL, Header: http.Header{"Accept": {string(expfmt.NegotiateAccept(r.Header, expfmt.DefaultAcceptedFormats()...))}}}
 	if slices.ContainsFunc(strings.Split(r.Header.Get("Accept-Encoding"), ","), func(x string) bool { return strings.TrimSpace(x) == "gzip" }) {
 		ask.Header.Set("Accept-Encoding", "gzip")
 	}

@@ -227,7 +227,8 @@ func TestOpen_Limits(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "bomb.tar.gz")
 		f, err := os.Create(file)
 		require.NoError(t, err)
-		packed := gzip.NewWriter(f)
+		packed, err := gzip.NewWriterLevel(f, gzip.BestSpeed)
+		require.NoError(t, err)
 		archive := tar.NewWriter(packed)
 		for i := range files {
 			name := fmt.Sprintf("b%s%d.json", folder, i)
@@ -250,12 +251,9 @@ func TestOpen_Limits(t *testing.T) {
 
 type spaces struct{}
 
-func (spaces) Read(p []byte) (int, error) {
-	for i := range p {
-		p[i] = ' '
-	}
-	return len(p), nil
-}
+var blanks = bytes.Repeat([]byte(" "), 64<<10)
+
+func (spaces) Read(p []byte) (int, error) { return copy(p, blanks), nil }
 
 // TestOpenRefuses what is no bundle, or only a part of one.
 func TestOpenRefuses(t *testing.T) {
