@@ -148,7 +148,7 @@ func TestDoubt_AllHeld(t *testing.T) {
 		require.EqualValues(t, 1, f.objects())
 		require.Less(t, f.begun(), 40*7, "a watch each ten seconds or less asks whether it is still so")
 		f.set(func(b *box) { b.held = func(int, time.Duration) bool { return false } })
-		f.after(15 * time.Second)
+		f.after(30 * time.Second) // a pause between two checks, a check, and the reflector's wait for a retry
 		require.EqualValues(t, 2, f.objects())
 		f.requireFresh()
 	})
