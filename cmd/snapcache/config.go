@@ -159,7 +159,9 @@ func notWritable(cfg *config.AgentConfiguration, root fs.FS) []string {
 	}
 	var dirs []string
 	for _, path := range paths {
-		if dir := filepath.Dir(path); path != "" && !systemd.MayWrite(root, dir) && !slices.Contains(dirs, dir) {
+		dir := filepath.Dir(path)
+		named := slices.ContainsFunc(dirs, func(d string) bool { return dir == d || strings.HasPrefix(dir, d+"/") })
+		if path != "" && !named && !systemd.MayWrite(root, dir) {
 			dirs = append(dirs, dir)
 		}
 	}

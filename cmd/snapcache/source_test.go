@@ -96,6 +96,9 @@ func TestNotWritable(t *testing.T) {
 	cfg.LocalAPI.Socket, cfg.KubernetesAPI.Socket = config.ServiceSocket, "/run/snapcache/kubernetes.sock"
 	root := fstest.MapFS{}
 	require.Equal(t, []string{"/data/a", "/data/b"}, notWritable(cfg, root))
+	cfg.Snapshots.Dir = "/data/a/snapshots"
+	require.Equal(t, []string{"/data/a"}, notWritable(cfg, root), "a directory below one that is named")
+	cfg.Snapshots.Dir = "/data/b"
 	root["etc/systemd/system/snapcache.service.d/override.conf"] = &fstest.MapFile{Data: []byte("[Service]\nReadWritePaths=/data/a\n")}
 	require.Equal(t, []string{"/data/b"}, notWritable(cfg, root))
 	cfg.Store.Type = config.StoreMemory
