@@ -99,8 +99,11 @@ func (d *Decisions) allowed(id string, now time.Time, rules bool) bool {
 	if r == nil || rules && r.ByRules {
 		return false
 	}
-	age := clocks.AgeOf(clocks.Stamp{At: r.At}, clocks.Stamp{At: now, Ran: now.Sub(d.opened)})
-	return age.Known() && now.Sub(r.At) < d.expiry || !age.Known() && age.Duration() < d.expiry
+	from := r.At
+	if !clocks.AgeOf(clocks.Stamp{At: from}, clocks.Stamp{At: now}).Known() {
+		from = d.opened
+	}
+	return now.Sub(from) < d.expiry
 }
 
 // note stores a decision of the server on a user's request. To spare the disk, one that is repeated

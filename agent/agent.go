@@ -231,11 +231,12 @@ func (a *Agent) boltOptions() bolt.Options {
 	}
 }
 
-// openSmallStore opens a store beside the database, with its key, unless ctx ends before. A file that
-// can't be used is set aside. If the disk takes no writes, and there is no file to read, the store is in
-// memory until the next start.
+// openSmallStore opens a store beside the database, with its key, unless ctx ends before. A file that can't be
+// used is set aside. If the disk takes no writes, and there is no file to read, the store is in memory until the
+// next start.
 func (a *Agent) openSmallStore(ctx context.Context, path string) (store.DB, error) {
-	opts := bolt.Options{Clock: a.clock, Writer: "snapcache " + a.opts.Version, Logger: a.log.With("path", path), Keys: a.keys, OrReadOnly: true}
+	opts := bolt.Options{Clock: a.clock, Writer: "snapcache " + a.opts.Version, Keys: a.keys, OrReadOnly: true}
+	opts.Logger = a.log.With("path", path)
 	db, verdict, err := restore.Open(ctx, path, opts, restore.Sources{}, a.clock.Now(), nil)
 	if bolt.RefusesWrites(err) {
 		a.log.Error("the disk takes no writes; a file is kept in memory until the next start", "path", path, "error", withDropIn(err, path))

@@ -92,10 +92,9 @@ func (a *Agent) listen() (net.Listener, error) {
 
 // Limits of the listeners besides the Kubernetes API's.
 const (
-	// maxLocal limits the connections of the socket, each of which has at most one request.
-	maxLocal = 256
-
-	// maxLocalBody limits the bodies of requests there, in bytes: they are forms.
+	// maxLocal limits the connections of the socket, each of which has at most one request, and maxLocalBody
+	// the bodies of the requests there, in bytes: they are forms.
+	maxLocal     = 256
 	maxLocalBody = 64 << 10
 
 	// maxScrapes limits the connections of metrics.address, which needs no credentials: one that does not

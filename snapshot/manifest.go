@@ -90,8 +90,8 @@ func (m *Manifest) encode() ([]byte, error) {
 }
 
 // ReadManifest returns the manifest of the snapshot at path, and the length of the file. It
-// verifies only the header, and that a database can be as the manifest claims. Errors wrap [ErrNoSnapshot], [ErrForeign] or [store.ErrNewerFormat], or are a
-// *store.CorruptionError.
+// verifies only the header, and that a database can be as the manifest claims. Errors wrap [ErrNoSnapshot],
+// [ErrForeign] or [store.ErrNewerFormat], or are a *store.CorruptionError.
 func ReadManifest(path string) (*Manifest, int64, error) {
 	f, size, err := open(path)
 	if err != nil {

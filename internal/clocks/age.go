@@ -58,7 +58,3 @@ func (a Age) Seconds() float64 {
 
 // AtMost reports whether the age is known, and not above a limit: whether something is fresh enough.
 func (a Age) AtMost(limit time.Duration) bool { return a.known && a.Duration() <= limit }
-
-// Passed reports whether a time has passed for certain, whatever the wall clock reads: whether something
-// is old enough to be deleted.
-func (a Age) Passed(limit time.Duration) bool { return a.ran >= limit }

@@ -62,8 +62,8 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		x := &limitedConn{Conn: c, of: l}
-		if remote, ok := c.RemoteAddr().(*net.TCPAddr); ok {
-			x.peer = remote.AddrPort().Addr().Unmap()
+		if _, ok := c.RemoteAddr().(*net.TCPAddr); ok {
+			x.peer = addressOf(c.RemoteAddr())
 			x.remote = !access.SameMachine(x.peer, addressOf(c.LocalAddr()))
 		}
 		if x.remote && !l.remote.Enter(x.peer) {

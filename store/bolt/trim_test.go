@@ -5,31 +5,14 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-	"unsafe"
 
 	"github.com/stretchr/testify/require"
-	"k8s.io/utils/clock"
 
+	"github.com/snapcache/snapcache/internal/clocks/clockstest"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt"
 	"github.com/snapcache/snapcache/store/storetest"
 )
-
-// movedClock is a wall clock that is off, and can be set while the monotonic one goes on.
-type movedClock struct {
-	clock.RealClock
-	off time.Duration
-}
-
-func (c *movedClock) Now() time.Time {
-	t := time.Now()
-	moved := t.Add(c.off)
-	// Add moves both readings of a time; the monotonic one is the second word.
-	(*[2]uint64)(unsafe.Pointer(&moved))[1] = (*[2]uint64)(unsafe.Pointer(&t))[1]
-	return moved
-}
-
-func (c *movedClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 
 // TestHistoryRetention_WrongClock: a wrong clock trims no change that is younger than the retention, at a start or
 // while the database is open, and once it is right the history is trimmed as ever.
@@ -41,7 +24,7 @@ func TestHistoryRetention_WrongClock(t *testing.T) {
 		for _, running := range []bool{false, true} {
 			t.Run(name+map[bool]string{true: ", set while open"}[running], func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					clk := &movedClock{}
+					clk := &clockstest.Moved{}
 					path := filepath.Join(t.TempDir(), "cache.db")
 					var db *bolt.DB
 					var c store.Collection
@@ -67,7 +50,7 @@ func TestHistoryRetention_WrongClock(t *testing.T) {
 					time.Sleep(90 * time.Minute)
 					apply(101)
 
-					clk.off = off
+					clk.Off = off
 					if !running {
 						reopen()
 					}
@@ -77,7 +60,7 @@ func TestHistoryRetention_WrongClock(t *testing.T) {
 					reopen()
 					require.Less(t, horizonOf(t, c).RV, "110", "the changes with the wrong clock are the younger ones")
 
-					clk.off = 0
+					clk.Off = 0
 					for rv := 200; rv < 206; rv++ {
 						apply(rv)
 						time.Sleep(61 * time.Minute)

@@ -52,6 +52,7 @@ func New(db *bolt.DB, dir snapshot.Dir, cfg func() (config.Snapshots, <-chan str
 	own = slices.DeleteFunc(own, func(x snapshot.Snapshot) bool { return x.Err != nil })
 	if len(own) > 0 {
 		s.note(&own[0])
+		s.last = own[0].Manifest.Created
 	}
 	// A wrong clock has dated the newest ones in the future: the schedule counts from an older one.
 	if i := slices.IndexFunc(own, func(x snapshot.Snapshot) bool { return !x.Manifest.Created.After(s.began) }); i > 0 {
@@ -62,7 +63,6 @@ func New(db *bolt.DB, dir snapshot.Dir, cfg func() (config.Snapshots, <-chan str
 
 // note makes x the newest snapshot.
 func (s *Snapshots) note(x *snapshot.Snapshot) {
-	s.last = x.Manifest.Created
 	s.state.Name, s.state.Bytes, s.state.Newest = x.Name, x.Bytes, x.Manifest.Created
 }
 

@@ -47,7 +47,8 @@ func (b *box) set(f func(b *box)) {
 }
 
 func podJSON(rv int) string {
-	return fmt.Sprintf(`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p-%d","namespace":"n","uid":"u-%d","resourceVersion":"%d"}}`, rv, rv, rv)
+	return fmt.Sprintf(`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p-%[1]d","namespace":"n","uid":"u-%[1]d",`+
+		`"resourceVersion":"%[1]d"}}`, rv)
 }
 
 // RoundTrip implements [http.RoundTripper].
@@ -72,7 +73,8 @@ func (b *box) RoundTrip(r *http.Request) (*http.Response, error) {
 	for _, rv := range b.pods {
 		items = append(items, podJSON(rv))
 	}
-	body := fmt.Sprintf(`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"%d"},"items":[%s]}`, b.rv, strings.Join(items, ","))
+	body := fmt.Sprintf(`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"%d"},"items":[%s]}`,
+		b.rv, strings.Join(items, ","))
 	return reply(http.StatusOK, io.NopCloser(strings.NewReader(body))), nil
 }
 

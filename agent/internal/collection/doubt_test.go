@@ -36,7 +36,8 @@ func follow(t *testing.T, story func(f followed)) {
 		c := New(Spec{ID: "pods", Entry: config.Resource{Resource: config.ResourceName{Resource: "pods"}}}, Options{
 			DB: memory.New(), Clock: clock.RealClock{}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 		})
-		require.NoError(t, c.Open(upstream.Resource{GVR: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Kind: "Pod", Namespaced: true}))
+		pods := schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+		require.NoError(t, c.Open(upstream.Resource{GVR: pods, Kind: "Pod", Namespaced: true}))
 		ctx, cancel := context.WithCancel(t.Context())
 		group, running := errgroup.WithContext(ctx)
 		(&Supervisors{Cluster: cluster, Group: group, Running: running}).Start(c)

@@ -4,44 +4,28 @@ import (
 	"log/slog"
 	"testing"
 	"time"
-	"unsafe"
 
 	"github.com/stretchr/testify/require"
-	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/deltafifo"
 	"github.com/snapcache/snapcache/informer"
+	"github.com/snapcache/snapcache/internal/clocks/clockstest"
 	"github.com/snapcache/snapcache/kubeapi"
 	"github.com/snapcache/snapcache/reflector"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/memory"
 )
 
-// movedClock is a wall clock that is off, and can be set while the monotonic one goes on.
-type movedClock struct {
-	clock.RealClock
-	off time.Duration
-}
-
-func (c *movedClock) Now() time.Time {
-	t := time.Now()
-	moved := t.Add(c.off)
-	// Add moves both readings of a time; the monotonic one is the second word.
-	(*[2]uint64)(unsafe.Pointer(&moved))[1] = (*[2]uint64)(unsafe.Pointer(&t))[1]
-	return moved
-}
-
-func (c *movedClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
-
 // TestFreshness_WrongClock: without the server nothing is fresh because the clock is wrong, neither after a start
 // nor when it is set while the agent runs.
 func TestFreshness_WrongClock(t *testing.T) {
 	const year = 365 * 24 * time.Hour
 	for name, off := range map[string]time.Duration{
-		"right": 0, "two hours behind": -2 * time.Hour, "26 years behind": -26 * year, "two hours ahead": 2 * time.Hour, "14 years ahead": 14 * year,
+		"right": 0, "two hours behind": -2 * time.Hour, "26 years behind": -26 * year,
+		"two hours ahead": 2 * time.Hour, "14 years ahead": 14 * year,
 	} {
 		t.Run(name, func(t *testing.T) {
-			clk := &movedClock{off: off}
+			clk := &clockstest.Moved{Off: off}
 			c := New(Spec{ID: "pods"}, Options{Clock: clk, Log: slog.New(slog.DiscardHandler)})
 			c.pipeline = &informer.Pipeline{Queue: deltafifo.New(deltafifo.Options{})}
 			stored, err := memory.New().Open(store.Info{ID: "pods", Version: "v1", Resource: "pods", Kind: "Pod"})
@@ -60,7 +44,7 @@ func TestFreshness_WrongClock(t *testing.T) {
 			require.True(t, is().Connected)
 			c.Tracker.Phase(reflector.PhaseWaiting, nil)
 			for _, set := range []time.Duration{off, off + year, off - year, off - 2*time.Hour, 0} {
-				clk.off = set
+				clk.Off = set
 				f := is()
 				require.True(t, f.Connected, "its watch has just ended; the clock was set by %s", set-off)
 				require.True(t, f.Age(clk.Now()).AtMost(connectedFor))

@@ -25,7 +25,8 @@ const resolveTimeout = time.Minute
 // Only a credential that the server does not accept ends the agent, if nothing is cached. An agent
 // with cached objects keeps serving them.
 func (c *Collection) prepare(ctx context.Context, cluster *upstream.Cluster, reopen bool) error {
-	backoff := sleep.Backoff(500*time.Millisecond, 30*time.Second, 1)
+	retry := sleep.Backoff(500*time.Millisecond, 30*time.Second, 1)
+	backoff := retry
 	for {
 		c.applySpec()
 		if c.stored != nil && !reopen {
@@ -47,14 +48,15 @@ func (c *Collection) prepare(ctx context.Context, cluster *upstream.Cluster, reo
 				return err
 			}
 			if errors.As(err, new(*upstream.NoResourceError)) {
-				c.Log.Error("the server does not have the resource; asking again until it does", "field", c.field()+".resource", "wait", wait, "error", err)
+				c.Log.Error("the server does not have the resource; asking again until it does",
+					"field", c.field()+".resource", "wait", wait, "error", err)
 			} else {
 				c.Log.Info("waiting for the server to name the resource", "wait", wait, "error", upstream.Explain(err))
 			}
 		}
 		c.Tracker.Phase(reflector.PhaseWaiting, err)
 		if sleep.Retry(ctx, c.opts.Clock, d, c.wake) {
-			backoff = sleep.Backoff(500*time.Millisecond, 30*time.Second, 1)
+			backoff = retry
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()

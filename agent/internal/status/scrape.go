@@ -20,11 +20,12 @@ type scrapes struct {
 
 // ServeHTTP implements http.Handler. Of a request only the form that it accepts counts.
 func (s *scrapes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	ask := &http.Request{Method: http.MethodGet, URL: r.URL, Header: http.Header{"Accept": {string(expfmt.NegotiateAccept(r.Header, expfmt.DefaultAcceptedFormats()...))}}}
+	form := string(expfmt.NegotiateAccept(r.Header, expfmt.DefaultAcceptedFormats()...))
+	ask := &http.Request{Method: http.MethodGet, URL: r.URL, Header: http.Header{"Accept": {form}}}
 	if slices.ContainsFunc(strings.Split(r.Header.Get("Accept-Encoding"), ","), func(x string) bool { return strings.TrimSpace(x) == "gzip" }) {
 		ask.Header.Set("Accept-Encoding", "gzip")
 	}
-	made, _, _ := s.making.Do(ask.Header.Get("Accept")+ask.Header.Get("Accept-Encoding"), func() (any, error) {
+	made, _, _ := s.making.Do(form+ask.Header.Get("Accept-Encoding"), func() (any, error) {
 		a := &scraped{header: http.Header{}, code: http.StatusOK}
 		s.next.ServeHTTP(a, ask)
 		return a, nil

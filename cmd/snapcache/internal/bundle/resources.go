@@ -100,7 +100,10 @@ func (rs *resources) addJSON(ctx context.Context, name string, body []byte) erro
 		of = rs.namedLike(name)
 	}
 	if !isList {
-		return rs.addObject(body, of, json.Valid)
+		if !json.Valid(body) {
+			return object.ErrInvalid
+		}
+		return rs.addObject(body, of)
 	}
 	dec := jsontext.NewDecoder(bytes.NewBuffer(body), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	items, err := intoItems(dec)
@@ -123,7 +126,7 @@ func (rs *resources) addJSON(ctx context.Context, name string, body []byte) erro
 		if raw.Kind() != '{' {
 			return nil
 		}
-		if err := rs.addObject(raw, of, func([]byte) bool { return true }); err != nil {
+		if err := rs.addObject(raw, of); err != nil {
 			return err
 		}
 	}
@@ -186,10 +189,7 @@ func (rs *resources) namedLike(name string) schema.GroupVersionKind {
 }
 
 // addObject adds an object, of a kind unless it has its own.
-func (rs *resources) addObject(raw []byte, of schema.GroupVersionKind, valid func([]byte) bool) error {
-	if !valid(raw) {
-		return object.ErrInvalid
-	}
+func (rs *resources) addObject(raw []byte, of schema.GroupVersionKind) error {
 	fields := gjson.GetManyBytes(raw, "apiVersion", "kind", "metadata.name", "metadata.namespace")
 	if own := schema.FromAPIVersionAndKind(fields[0].Str, fields[1].Str); own.Kind != "" && own.Version != "" {
 		of = own
