@@ -31,6 +31,7 @@ func (s *Source) Missed(ctx context.Context, rv string) (string, error) {
 }
 
 func (s *Source) missed(ctx context.Context, rv string) (string, error) {
+	began := time.Now() // the server's second may begin long before its header arrives
 	body, _, err := s.stream(ctx, func() (*rest.Request, error) {
 		r, err := s.watchRequest(rv, missedTimeout)
 		if err != nil {
@@ -42,7 +43,6 @@ func (s *Source) missed(ctx context.Context, rv string) (string, error) {
 		return "", err
 	}
 	defer body.Close()
-	began := time.Now()
 	for events := newLines(body); ; {
 		typ, raw, err := events.next()
 		switch {

@@ -282,10 +282,13 @@ func (s *recordings) addFrame(line []byte) error {
 
 // requireTrue compares what the component got since its start with the changes that etcd had: no
 // object went back, was lost or revived. The component may have been killed before it had everything.
-func (r *recorder) requireTrue(t *testing.T, changes map[string][]change, killed bool) {
+// complete returns the changes so far. It is called while nothing more is recorded: a component may get an
+// event at any time.
+func (r *recorder) requireTrue(t *testing.T, complete func() map[string][]change, killed bool) {
 	t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	changes := complete()
 	require.Empty(t, r.problems, r.component)
 	require.NotEmpty(t, r.streams, r.component)
 	streams, frames := 0, 0

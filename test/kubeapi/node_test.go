@@ -224,9 +224,9 @@ func (n *node) accept() {
 // requireTrue requires that what the components got since their start is right.
 func (n *node) requireTrue(killed bool) {
 	n.t.Helper()
-	changes := n.truth.complete(n.t, n.ControlPlane)
+	complete := func() map[string][]change { return n.truth.complete(n.t, n.ControlPlane) }
 	for _, r := range n.recorded {
-		r.requireTrue(n.t, changes, killed)
+		r.requireTrue(n.t, complete, killed)
 	}
 }
 
