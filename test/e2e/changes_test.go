@@ -93,7 +93,7 @@ func TestChanges(t *testing.T) {
 		require.Zero(t, all.code, all.stderr)
 		r = x.run("changes", "configmaps", "--since", "700h", "--config", x.config)
 		require.Zero(t, r.code, "%s: %s", from, r.stderr)
-		requireOneLine(t, r.stderr, "configmaps: the history begins at ", "with the first list")
+		require.Regexp(t, `(?m)^snapcache: configmaps: the history begins at \S+Z, with the first list$`, r.stderr)
 		require.NotEmpty(t, r.stdout)
 		require.Equal(t, string(all.stdout), string(r.stdout), from)
 
