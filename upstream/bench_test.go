@@ -38,7 +38,7 @@ func BenchmarkList(b *testing.B) {
 		b.SetBytes(int64(len(body)))
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := parsePage(strings.NewReader(body), func(string) {}, func([]byte) error { return nil }); err != nil {
+			if _, err := parsePage(strings.NewReader(body), func(string) {}, func([]byte) error { return nil }, nil); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -52,7 +52,7 @@ func BenchmarkList(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			zr := &unpackedBody{packed: io.NopCloser(bytes.NewReader(packed.Bytes())), open: newGzip}
-			if _, err := parsePage(zr, func(string) {}, func([]byte) error { return nil }); err != nil {
+			if _, err := parsePage(zr, func(string) {}, func([]byte) error { return nil }, nil); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -24,6 +24,9 @@ import (
 // hintNotKubernetes is the hint for an answer that no kube-apiserver would send.
 const hintNotKubernetes = "check that the address is a Kubernetes API's, and that no proxy or login page answers in its place"
 
+// hintOtherJSON is the hint for JSON that is not the list that was asked for. No login page sends it.
+const hintOtherJSON = "check that the address is a Kubernetes API's, and that no proxy changes or shortens its answers"
+
 // Describe returns one line for the operator of the node: what is wrong and what to do. It contains
 // no credentials. It is empty for nil.
 func Describe(err error) string {
@@ -53,8 +56,10 @@ func Describe(err error) string {
 		text = describeNetwork(err)
 	case errors.As(err, &negotiate):
 		text = fmt.Sprintf("the server answered with %s: %s", quoteEmpty(negotiate.ContentType), hintNotKubernetes)
-	case errors.Is(err, ErrBadList):
+	case errors.Is(err, errNotJSON):
 		text = err.Error() + ": " + hintNotKubernetes
+	case errors.Is(err, ErrBadList):
+		text = err.Error() + ": " + hintOtherJSON
 	default:
 		text = err.Error()
 	}

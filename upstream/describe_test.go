@@ -162,7 +162,7 @@ func TestDescribe(t *testing.T) {
 		{"ahead", fmt.Errorf("probe pods: %w", ErrAhead), Ahead, []string{"lags", "restored from a backup"}},
 		{"lags", fmt.Errorf("probe pods: %w", behind("7", "9", st(504, "Timeout", "Too large resource version: 7, current: 5", nil))), Ahead, []string{"it is one of several and lags; waiting loses nothing"}},
 		{"no resource", fmt.Errorf("look up: %w", &NoResourceError{"no x: did you mean x.y?"}), Gone, []string{"did you mean x.y?"}},
-		{"bad list", fmt.Errorf("list: %w: HTML", ErrBadList), Other, []string{"not a complete list", "login page"}},
+		{"bad list", fmt.Errorf("list: %w: %w: HTML", ErrBadList, errNotJSON), Other, []string{"not a complete list", "login page"}},
 		{"stopped", fmt.Errorf("watch: %w", context.Canceled), Other, []string{"stopped"}},
 		{"DNS", &net.DNSError{Name: "api.example.com", Err: "server misbehaving"}, Unreachable, []string{`DNS does not answer for "api.example.com"`}},
 		{"no route", &net.OpError{Op: "dial", Err: syscall.ENETUNREACH}, Unreachable, []string{"no route"}},

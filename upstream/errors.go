@@ -45,6 +45,12 @@ var (
 	// ErrTooLarge means that one item or event is over the limit of 16 MiB.
 	ErrTooLarge = errors.New("over the limit of 16 MiB for one object")
 
+	// ErrTooDeep means that an object is nested deeper than Kubernetes' clients can read.
+	ErrTooDeep = errors.New("nested more than 10,000 levels deep, which no client can read")
+
+	// errNotJSON means that a body is no JSON object, so no Kubernetes API made it.
+	errNotJSON = errors.New("the body is no JSON object")
+
 	// ErrWrongType means that an object is not of the source's resource.
 	ErrWrongType = errors.New("object of another type")
 

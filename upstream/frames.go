@@ -18,7 +18,7 @@ import (
 type frames interface {
 	// next returns the type and the object of the next event. raw is valid until the call after it.
 	// The error is io.EOF at the normal end of the stream; [ErrTooLarge] for an event that was
-	// skipped; errNoEvent for a frame that is not an event; any other is the connection's.
+	// skipped; [ErrTooDeep] for an event whose object was not checked, because of its depth; errNoEvent for a frame that is not an event; any other is the connection's.
 	next() (typ watch.EventType, raw []byte, err error)
 }
 
@@ -88,8 +88,12 @@ func cutEvent(frame []byte) (watch.EventType, []byte, error) {
 		if n := bytes.IndexByte(frame[len(head):], '"'); n >= 0 && bytes.HasPrefix(frame[len(head)+n:], objectMember) {
 			raw := frame[len(head)+n+len(objectMember) : len(frame)-1]
 			// If raw is not one JSON value, frame has more members.
-			if typ := eventType(frame[len(head) : len(head)+n]); typ != "" && validJSON(raw) {
+			typ := eventType(frame[len(head) : len(head)+n])
+			if typ != "" && validJSON(raw) {
 				return typ, raw, nil
+			}
+			if typ != "" && tooDeep(raw) {
+				return typ, raw, ErrTooDeep
 			}
 		}
 	}

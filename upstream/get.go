@@ -73,10 +73,12 @@ func readJSON(body io.ReadCloser, err error) ([]byte, error) {
 		return nil, err
 	case len(raw) > maxObject:
 		return nil, ErrTooLarge
-	case !validJSON(raw):
-		return nil, object.ErrInvalid
+	case validJSON(raw):
+		return raw, nil
+	case tooDeep(raw):
+		return nil, ErrTooDeep
 	}
-	return raw, nil
+	return nil, object.ErrInvalid
 }
 
 // getSelected lists the one object, because only the server can evaluate a selector.

@@ -239,7 +239,7 @@ func (l *lister) read(body io.Reader, mediaType string, more func(next string)) 
 	if mediaType == runtime.ContentTypeProtobuf {
 		p, err = parseProtobufPage(body, l.s.opts.Resource, more, l.message)
 	} else {
-		p, err = parsePage(body, more, l.item)
+		p, err = parsePage(body, more, l.item, l.deep)
 	}
 	if err != nil {
 		return p, err
@@ -277,6 +277,13 @@ func (l *lister) item(raw []byte) error {
 	return l.deliver(o, err)
 }
 
+// deep delivers an item of JSON that was not checked.
+func (l *lister) deep(raw []byte) error {
+	o, typed, err := l.s.dec.deep(raw)
+	l.untyped = l.untyped || !typed
+	return l.deliver(o, err)
+}
+
 // message delivers an item of protobuf. Such a list has its type.
 func (l *lister) message(raw []byte) error {
 	o, err := l.s.dec.message(raw)
@@ -306,5 +313,5 @@ func (l *lister) deliver(o *object.Object, err error) error {
 // isUnusable reports whether err concerns one object and not the rest of the list.
 func isUnusable(err error) bool {
 	return errors.Is(err, object.ErrInvalid) || errors.Is(err, object.ErrNoMetadata) ||
-		errors.Is(err, ErrWrongType) || errors.Is(err, ErrTooLarge)
+		errors.Is(err, ErrWrongType) || errors.Is(err, ErrTooLarge) || errors.Is(err, ErrTooDeep)
 }

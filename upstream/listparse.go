@@ -27,14 +27,14 @@ type page struct {
 
 // parsePage reads one list from r and calls more with the continue token, empty for none, once it is
 // known, and item with each item's JSON, which is valid only during the call. It holds one item at a time, and accepts metadata before the items (built-in resources)
-// or after them (custom resources). Errors other than item's wrap [ErrBadList].
-func parsePage(r io.Reader, more func(next string), item func([]byte) error) (page, error) {
+// or after them (custom resources). deep gets the items that are nested so deep that they were not checked. Errors other than item's and deep's wrap [ErrBadList].
+func parsePage(r io.Reader, more func(next string), item, deep func([]byte) error) (page, error) {
 	lim := &itemLimit{r: r}
 	// Duplicate names and invalid UTF-8 in an object are not checked: both checks cost time, and
 	// every other client accepts such objects.
 	dec := jsontext.NewDecoder(lim, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	p := page{remaining: -1}
-	err := p.parse(dec, lim, more, item)
+	err := p.parse(dec, lim, more, item, deep)
 	return p, badList(err)
 }
 
@@ -55,13 +55,16 @@ type itemError struct{ err error }
 
 func (e *itemError) Error() string { return e.err.Error() }
 
-func (p *page) parse(dec *jsontext.Decoder, lim *itemLimit, more func(string), item func([]byte) error) error {
+func (p *page) parse(dec *jsontext.Decoder, lim *itemLimit, more func(string), item, deep func([]byte) error) error {
 	tok, err := dec.ReadToken()
+	if errors.As(err, new(*jsontext.SyntacticError)) && !short(err) {
+		return fmt.Errorf("%w: %w", errNotJSON, err)
+	}
 	if err != nil {
 		return err
 	}
 	if tok.Kind() != '{' {
-		return fmt.Errorf("the body is a JSON %s", tok.Kind())
+		return fmt.Errorf("%w: it is a JSON %s", errNotJSON, tok.Kind())
 	}
 	hasItems := false
 	for {
@@ -89,7 +92,7 @@ func (p *page) parse(dec *jsontext.Decoder, lim *itemLimit, more func(string), i
 				return errors.New("items come twice")
 			}
 			hasItems = true
-			err = readItems(dec, lim, item)
+			err = readItems(dec, lim, item, deep)
 		default:
 			err = dec.SkipValue()
 		}
@@ -141,7 +144,7 @@ func (p *page) setRemaining(n int64, named bool) {
 	}
 }
 
-func readItems(dec *jsontext.Decoder, lim *itemLimit, item func([]byte) error) error {
+func readItems(dec *jsontext.Decoder, lim *itemLimit, item, deep func([]byte) error) error {
 	tok, err := dec.ReadToken()
 	if err != nil {
 		return err
@@ -153,21 +156,29 @@ func readItems(dec *jsontext.Decoder, lim *itemLimit, item func([]byte) error) e
 	default:
 		return fmt.Errorf("items are a JSON %s", tok.Kind())
 	}
+	rest := io.Reader(lim)
 	for {
 		lim.reset()
 		if dec.PeekKind() == ']' {
 			_, err := dec.ReadToken()
 			return err
 		}
+		use := item
 		v, err := dec.ReadValue()
+		if isDeep(err) {
+			use = deep
+			v, rest, err = deepItem(dec, rest)
+		}
 		if err != nil {
 			return err
 		}
-		if err := item(v); err != nil {
+		if err := use(v); err != nil {
 			return &itemError{err}
 		}
 	}
 }
+
+func short(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }
 
 // itemLimit fails once more than [maxObject] bytes were read since reset. It bounds the buffer of
 // the JSON decoder.

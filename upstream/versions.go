@@ -78,13 +78,14 @@ func (s *Source) versionsPage(ctx context.Context, size int64, next string, each
 		return page{}, err
 	}
 	defer body.Close()
-	p, err := parsePage(body, func(string) {}, func(raw []byte) error {
+	item := func(raw []byte) error {
 		v, err := parseVersion(raw)
 		if err != nil {
 			return err
 		}
 		return each(v)
-	})
+	}
+	p, err := parsePage(body, func(string) {}, item, item)
 	if err == nil && p.rv == "" {
 		err = fmt.Errorf("%w: it has no resourceVersion", ErrBadList)
 	}

@@ -127,6 +127,8 @@ func (r *eventReader) next() (watch.Event, error) {
 	switch {
 	case err == nil:
 		return watch.Event{Type: typ, Object: r.dec.event(typ, raw)}, nil
+	case errors.Is(err, ErrTooDeep):
+		return watch.Event{Type: typ, Object: r.dec.deepEvent(raw)}, nil
 	case errors.Is(err, ErrTooLarge):
 		return watch.Event{Type: watch.Modified, Object: &InvalidObject{Err: ErrTooLarge}}, nil
 	case errors.Is(err, errNoEvent), errors.Is(err, io.EOF):
