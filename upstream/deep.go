@@ -46,7 +46,8 @@ func deepItem(dec *jsontext.Decoder, rest io.Reader) (item []byte, _ io.Reader, 
 		}
 	}
 	const before = `{"items":[0` // dec is in the items of a list again
-	dec.Reset(io.MultiReader(strings.NewReader(before), rest), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	dec.Reset(io.MultiReader(strings.NewReader(before), rest),
+		jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	for range 4 {
 		if _, err := dec.ReadToken(); err != nil {
 			return nil, rest, err

@@ -18,7 +18,8 @@ import (
 type frames interface {
 	// next returns the type and the object of the next event. raw is valid until the call after it.
 	// The error is io.EOF at the normal end of the stream; [ErrTooLarge] for an event that was
-	// skipped; [ErrTooDeep] for an event whose object was not checked, because of its depth; errNoEvent for a frame that is not an event; any other is the connection's.
+	// skipped; [ErrTooDeep] for an event whose object was not checked, because of its depth; errNoEvent
+	// for a frame that is not an event; any other is the connection's.
 	next() (typ watch.EventType, raw []byte, err error)
 }
 

@@ -26,8 +26,10 @@ type page struct {
 }
 
 // parsePage reads one list from r and calls more with the continue token, empty for none, once it is
-// known, and item with each item's JSON, which is valid only during the call. It holds one item at a time, and accepts metadata before the items (built-in resources)
-// or after them (custom resources). deep gets the items that are nested so deep that they were not checked. Errors other than item's and deep's wrap [ErrBadList].
+// known, and item with each item's JSON, which is valid only during the call. deep gets the items that
+// are nested so deep that they were not checked. It holds one item at a time, and accepts metadata
+// before the items (built-in resources) or after them (custom resources). Errors other than item's and
+// deep's wrap [ErrBadList].
 func parsePage(r io.Reader, more func(next string), item, deep func([]byte) error) (page, error) {
 	lim := &itemLimit{r: r}
 	// Duplicate names and invalid UTF-8 in an object are not checked: both checks cost time, and
