@@ -40,8 +40,8 @@ type Cluster struct {
 // New returns a Cluster for cfg, which it copies. It sends no request.
 //
 // cfg.Timeout is not used: it would cut watches, and lists on slow links. The contexts of the calls
-// bound them, and HTTP/2 health checks find dead connections. cfg.QPS is not used either, as in
-// [LoadConfig].
+// bound them, HTTP/2 health checks find dead connections, and a request that the server sends nothing of
+// an answer to for 90 s fails. cfg.QPS is not used either, as in [LoadConfig].
 func New(cfg *rest.Config) (*Cluster, error) {
 	e, err := newEndpoint(cfg)
 	if err != nil {
@@ -76,7 +76,7 @@ func newEndpoint(cfg *rest.Config) (endpoint, error) {
 	if err != nil {
 		return endpoint{}, configError("", fmt.Sprintf("the TLS settings or credentials can't be used: %v", err), "correct the kubeconfig")
 	}
-	return endpoint{cfg, base, rt}, nil
+	return endpoint{cfg, base, impatient{rt}}, nil
 }
 
 func newCluster(e endpoint, f *failover) (*Cluster, error) {

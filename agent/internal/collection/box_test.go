@@ -22,6 +22,41 @@ type box struct {
 	held    func(n int, timeout time.Duration) bool // whether the nth watch is held; the first is 1
 	delay   time.Duration                           // of all that a watch delivers
 	refuse  int                                     // the status of the answers to lists; 0 serves them
+	expired bool                                    // the next watch is answered with 410
+	lost    string                                  // the class of the next request that is never answered, "" for none
+	headers bool                                    // that request gets headers
+}
+
+// class returns the class of a request.
+func class(r *http.Request) string {
+	q := r.URL.Query()
+	switch {
+	case !strings.HasSuffix(r.URL.Path, "/pods"):
+		return "identity"
+	case q.Get("watch") == "true":
+		return "watch"
+	case q.Get("limit") == "1":
+		return "probe"
+	}
+	return "list"
+}
+
+// silence is a body that ends with the request.
+type silence struct{ ctx context.Context }
+
+func (s silence) Read([]byte) (int, error) { <-s.ctx.Done(); return 0, s.ctx.Err() }
+func (s silence) Close() error             { return nil }
+
+// lose answers a request with nothing, or with nothing but headers.
+func (b *box) lose(r *http.Request) (*http.Response, error) {
+	b.lost = ""
+	if b.headers {
+		return reply(http.StatusOK, silence{r.Context()}), nil
+	}
+	b.mu.Unlock()
+	defer b.mu.Lock()
+	<-r.Context().Done()
+	return nil, r.Context().Err()
 }
 
 func newBox() *box {
@@ -57,6 +92,11 @@ func (b *box) RoundTrip(r *http.Request) (*http.Response, error) {
 	defer b.mu.Unlock()
 	q := r.URL.Query()
 	switch {
+	case class(r) == b.lost:
+		return b.lose(r)
+	case class(r) == "watch" && b.expired:
+		b.expired = false
+		return reply(http.StatusGone, io.NopCloser(strings.NewReader("expired"))), nil
 	case strings.HasSuffix(r.URL.Path, "/namespaces/kube-system"):
 		return reply(http.StatusOK, io.NopCloser(strings.NewReader(`{"metadata":{"uid":"1"}}`))), nil
 	case !strings.HasSuffix(r.URL.Path, "/pods"):
