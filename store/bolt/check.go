@@ -310,6 +310,7 @@ func (c *check) journal(tx *boltfile.Tx) {
 		c.report.problem(Problem{Reason: fmt.Sprintf("journal entry %v: %s", seq, reason)})
 	}
 	var last uint64
+	var room format.JournalRoom
 	cur := b.Cursor()
 	for k, _ := cur.First(); k != nil; k, _ = cur.Next() {
 		if len(k) != 8 {
@@ -328,7 +329,7 @@ func (c *check) journal(tx *boltfile.Tx) {
 		v := writeback.JournalEntry(b, k)
 		c.report.JournalEntries++
 		c.report.JournalBytes += int64(len(v))
-		entry, err := format.DecodeJournalEntry(c.db.codecs, 0, k, v)
+		entry, err := format.DecodeJournalEntry(c.db.codecs, &room, 0, k, v)
 		if err != nil {
 			report(seq, err.Error())
 			continue

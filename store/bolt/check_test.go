@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -330,4 +332,110 @@ func TestCheckBounds(t *testing.T) {
 	require.EqualValues(t, 500, report.ProblemCount)
 	require.Len(t, report.Problems, 100)
 	require.Contains(t, report.Notes, bolt.Problem{Collection: "pods", Reason: "g2 is what a replacement left that did not end; the next opening deletes it"})
+}
+
+// A file of a few kilobytes may claim anything, with right checksums. It is checked within little memory.
+func TestCheckPages_Claims_NeedLittleMemory(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "cache.db")
+	for _, x := range []struct {
+		name   string
+		pages  uint64 // in use, as the meta page claims
+		file   uint64 // pages that the file has
+		page   func(id uint64, b []byte)
+		reason string
+	}{
+		{"pages that the file does not have", 1 << 40, 8, func(id uint64, b []byte) {
+			binary.LittleEndian.PutUint32(b[12:], 1<<32-1) // overflow pages
+		}, ""},
+		{"one leaf as long as the file", 1 << 18, 1 << 18, func(id uint64, b []byte) {
+			binary.LittleEndian.PutUint16(b[8:], 2)
+			binary.LittleEndian.PutUint32(b[12:], 1<<18-5)
+		}, ""},
+		{"a list of free pages as long as the file", 1 << 18, 1 << 18, func(id uint64, b []byte) {
+			binary.LittleEndian.PutUint16(b[8:], 0x10)
+			binary.LittleEndian.PutUint16(b[10:], 0xFFFF)
+			binary.LittleEndian.PutUint64(b[16:], 1<<26)
+			binary.LittleEndian.PutUint32(b[12:], 1<<18-5)
+		}, "does not fit"},
+		{"branches below branches", 1 << 17, 1 << 17, func(id uint64, b []byte) {
+			binary.LittleEndian.PutUint16(b[8:], 1)
+			binary.LittleEndian.PutUint16(b[10:], 1)
+			binary.LittleEndian.PutUint64(b[24:], id+1)
+		}, "pages below the root"},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			f, err := os.Create(path)
+			require.NoError(t, err)
+			defer f.Close()
+			require.NoError(t, f.Truncate(int64(x.file)*4096)) // sparse
+			meta := make([]byte, 80)
+			binary.LittleEndian.PutUint16(meta[8:], 4)
+			for i, v := range []uint64{0xED0CDAED | 2<<32, 4096, 3, 0, 2, x.pages, 7} {
+				binary.LittleEndian.PutUint64(meta[16+8*i:], v)
+			}
+			sum := fnv.New64a()
+			sum.Write(meta[16:72])
+			binary.LittleEndian.PutUint64(meta[72:], sum.Sum64())
+			_, err = f.WriteAt(meta, 0)
+			require.NoError(t, err)
+			last := uint64(3)
+			if x.reason == "pages below the root" {
+				last = x.pages - 1
+			}
+			free := make([]byte, 16)
+			binary.LittleEndian.PutUint64(free, 2)
+			binary.LittleEndian.PutUint16(free[8:], 0x10)
+			_, err = f.WriteAt(free, 2*4096)
+			require.NoError(t, err)
+			first := uint64(3)
+			if x.reason == "does not fit" {
+				first = 2
+			}
+			for id := first; id <= last; id++ {
+				b := make([]byte, 32)
+				binary.LittleEndian.PutUint64(b, id)
+				x.page(id, b)
+				_, err = f.WriteAt(b, int64(id)*4096)
+				require.NoError(t, err)
+			}
+			spent := allocated(func() { err = bolt.CheckPages(path) })
+			t.Logf("%d KiB: %v", spent>>10, err)
+			if x.reason != "" {
+				require.ErrorContains(t, err, x.reason)
+			}
+			require.Less(t, spent, uint64(64<<20), "bytes allocated")
+		})
+	}
+}
+
+// A journal of a few kilobytes may unpack to gigabytes. Opening and checking the file ends before.
+func TestJournal_Claims_NeedLittleMemory(t *testing.T) {
+	path := sampleFile(t)
+	edit(t, path, func(tx *bbolt.Tx) (err error) {
+		for range 12 {
+			err = errors.Join(err, bolt.AppendJournal(tx, make([]byte, 30<<20)))
+		}
+		return err
+	})
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	require.Less(t, info.Size(), int64(2<<20))
+	var db *bolt.DB
+	require.Less(t, allocated(func() { db, err = bolt.Open(path, bolt.Options{ReadOnly: true}) }), uint64(256<<20), "bytes allocated")
+	require.NoError(t, err)
+	require.ErrorContains(t, db.JournalCorruption(), "it unpacks to more than a journal of this length can have")
+	require.NoError(t, db.Close())
+	var report *bolt.CheckReport
+	require.Less(t, allocated(func() { report, err = bolt.Check(path, bolt.Keyring{}, nil) }), uint64(512<<20), "bytes allocated")
+	require.NoError(t, err)
+	require.Contains(t, fmt.Sprint(report.Problems), "it unpacks to more than a journal of this length can have")
+}
+
+// allocated returns the bytes that fn allocates.
+func allocated(fn func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	fn()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
 }

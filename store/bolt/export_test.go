@@ -2,6 +2,7 @@ package bolt
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"maps"
 	"slices"
@@ -72,6 +73,31 @@ var (
 	Seal   = format.WithChecksum
 	Unseal = format.VerifyChecksum
 )
+
+// AppendJournal appends an entry to the journal whose only cell has the value.
+func AppendJournal(tx *bbolt.Tx, value []byte) error {
+	b, err := tx.CreateBucketIfNotExists(format.BucketJournal)
+	if err != nil {
+		return err
+	}
+	seq, err := b.NextSequence()
+	if err != nil {
+		return err
+	}
+	key := binary.BigEndian.AppendUint64(nil, seq)
+	raw, err := format.EncodeJournalEntry(format.NewCodecs(), key, []string{"cell"}, func(string) ([]byte, bool) { return value, false })
+	if err != nil {
+		return err
+	}
+	entry, err := b.CreateBucket(key)
+	if err != nil {
+		return err
+	}
+	return entry.Put(format.KeyEntry, raw)
+}
+
+// ForgetDecoders drops all decoders, as those of many other dictionaries do.
+func (db *DB) ForgetDecoders() { *db.codecs = *format.NewCodecs() }
 
 // Sign stamps the transaction of a test that changes a file through bbolt.
 func Sign(tx *bbolt.Tx, closed bool) error {

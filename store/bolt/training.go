@@ -31,10 +31,6 @@ const (
 	// trainingRest is how many bytes of JSON are compressed between two dictionaries, or before
 	// another try if a dictionary could not be stored.
 	trainingRest = 8 << 20
-
-	// maxDicts bounds the dictionaries of a collection, which are deleted with it. The workload of
-	// most clusters never changes so much that they get a third one.
-	maxDicts = 8
 )
 
 // training decides when a collection gets its first or another dictionary. It has a lock of its
@@ -138,7 +134,7 @@ func trainDict(samples []*object.Object) []byte {
 
 // untrained reports whether the collection is about to get a dictionary.
 func (c *collection) untrained() bool {
-	return (c.dictID == 0 || c.training.wanted(c.db.compactor.count.Load())) && len(c.dictIDs) < maxDicts
+	return (c.dictID == 0 || c.training.wanted(c.db.compactor.count.Load())) && len(c.dictIDs) < format.MaxDicts
 }
 
 // train stores a new dictionary for the collection if one is due. changes are compressed next.

@@ -278,3 +278,34 @@ func TestDictionariesAreBounded(t *testing.T) {
 		})
 	}
 }
+
+// Records are decoded after their view has ended, also if their dictionary's decoder has made room for
+// another since.
+func TestRecords_DecoderDropped_AreDecoded(t *testing.T) {
+	db, path := newDB(t, bolt.Options{})
+	c, err := db.Open(storetest.Info("a"))
+	require.NoError(t, err)
+	var changes []store.Change
+	for _, batch := range shapes(1, 1) {
+		changes = append(changes, batch...)
+	}
+	replaceAll(t, c, changes, 9)
+	v, err := db.View("a")
+	require.NoError(t, err)
+	var records []store.Record
+	for r, err := range v.Records("", "") {
+		require.NoError(t, err)
+		records = append(records, r)
+	}
+	v.Close()
+	require.Len(t, records, len(changes))
+	db.ForgetDecoders()
+	first := records[0].Decode // decodes all records of the view
+	for _, r := range records {
+		raw, err := first(r.Key, r.Stored, nil)
+		require.NoError(t, err)
+		require.Len(t, raw, r.Bytes)
+	}
+	require.NoError(t, db.Close())
+	require.Equal(t, 1, dictionaries(t, path))
+}

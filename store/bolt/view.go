@@ -33,6 +33,8 @@ type view struct {
 	found   []foundBucket // see bucket; nil if the view does not own tx
 	puts    int           // of batches since a writer's view was opened
 
+	decoders *format.Decoders // of the records of Records
+
 	mu    sync.Mutex // held for each read; the time limit takes it to end the transaction
 	limit clock.Timer
 	ended error // the error of reads after the transaction has ended; nil while it is open
@@ -68,7 +70,7 @@ func (db *DB) viewUnder(id string, overlay func() *writeback.Overlay, load func(
 		if err != nil {
 			return nil, fmt.Errorf("collection %s: view: %w", id, err)
 		}
-		v := &view{db: db, tx: tx, over: over, id: id, found: make([]foundBucket, 0, 5)}
+		v := &view{db: db, tx: tx, over: over, id: id, found: make([]foundBucket, 0, 5), decoders: new(format.Decoders)}
 		if indexes, ok := db.indexes.Load(id); ok {
 			v.indexes = indexes.([]store.Index) //nolint:forcetypeassert // see DB.indexes
 		}
@@ -238,19 +240,16 @@ func (v *view) object(key, b []byte) (*object.Object, error) {
 }
 
 func (v *view) Raw(key string, buf []byte) ([]byte, error) {
-	return getRecord(v, key, func(key, b []byte) ([]byte, error) { return v.db.unpack(v.id, key, b, dictLookup(v.tx), buf) })
-}
-
-// unpack returns the object's JSON from the record of a key, in buf if it fits.
-func (db *DB) unpack(id string, key, b []byte, dicts func(id uint32) []byte, buf []byte) ([]byte, error) {
-	r, err := format.DecodeRecord(key, b)
-	if err == nil {
-		buf, err = db.codecs.Decode(r, dicts, buf)
-	}
-	if err != nil {
-		return nil, db.corrupt(id, string(key), err)
-	}
-	return buf, nil
+	return getRecord(v, key, func(key, b []byte) ([]byte, error) {
+		r, err := format.DecodeRecord(key, b)
+		if err == nil {
+			buf, err = v.db.codecs.Decode(r, dictLookup(v.tx), buf)
+		}
+		if err != nil {
+			return nil, v.corrupt(string(key), err)
+		}
+		return buf, nil
+	})
 }
 
 func (v *view) decode(key string, r format.Record) (o *object.Object, err error) {
@@ -290,17 +289,29 @@ func (v *view) Objects(prefix, after string) iter.Seq2[*object.Object, error] {
 }
 
 func (v *view) Records(prefix, after string) iter.Seq2[store.Record, error] {
-	db, id := v.db, v.id
+	db, id, decoders := v.db, v.id, v.decoders // not v, which is closed before records are decoded
 	decode := func(key string, stored, buf []byte) ([]byte, error) {
-		// header has loaded the decoder of the record's dictionary.
-		return db.unpack(id, []byte(key), stored, func(uint32) []byte { return nil }, buf)
+		r, err := format.DecodeRecord([]byte(key), stored)
+		if err == nil {
+			buf, err = decoders.Decode(r, buf)
+		}
+		if err != nil {
+			return nil, db.corrupt(id, key, err)
+		}
+		return buf, nil
 	}
 	return scan(v, v.path(format.BucketObjects), prefix, after, func(k, b []byte) (store.Record, error) {
-		h, err := v.header(k, b)
-		if err != nil {
-			return store.Record{Header: h}, err
+		r, err := format.DecodeRecord(k, b)
+		if err == nil {
+			err = decoders.Load(db.codecs, r, dictLookup(v.tx))
 		}
-		return store.Record{Header: h, Stored: bytes.Clone(b), Decode: decode}, nil
+		if err != nil {
+			return store.Record{Header: store.Header{Key: string(k)}}, v.corrupt(string(k), err)
+		}
+		return store.Record{
+			Header: store.Header{Key: string(k), UID: r.UID, RV: r.RV, Bytes: r.Size},
+			Stored: bytes.Clone(b), Decode: decode,
+		}, nil
 	})
 }
 

@@ -1,6 +1,7 @@
 package boltfile
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -23,7 +24,48 @@ type pages struct {
 	high   uint64          // one past the highest page in use
 	used   map[uint64]bool // pages that are referred to
 	free   map[uint64]bool
+	depth  int // of the page that is being checked
 	report func(collection, reason string)
+}
+
+// A file may come from anywhere, so its pages are checked within little memory, however many bytes they
+// claim to have.
+const (
+	// maxDepth limits the depth of the tree. A branch has two pages at least, so a tree that bbolt made is
+	// never so deep, and bbolt and this check need stack for each level.
+	maxDepth = 64
+
+	// maxNameBytes limits the name of a bucket; it is bbolt's own limit for keys.
+	maxNameBytes = 32 << 10
+)
+
+// page is a page with its overflow pages, or a page within the value of another.
+type page struct {
+	head     []byte // the first bytes: header, elements if they were read, and perhaps more
+	size     uint64
+	contents io.ReaderAt
+}
+
+func (p *page) flags() uint16 { return binary.NativeEndian.Uint16(p.head[8:]) }
+func (p *page) count() int    { return int(binary.NativeEndian.Uint16(p.head[10:])) }
+
+// bytes returns the bytes from start to end.
+func (p *page) bytes(start, end uint64) ([]byte, error) {
+	if end <= uint64(len(p.head)) {
+		return p.head[start:end], nil
+	}
+	b := make([]byte, end-start)
+	_, err := p.contents.ReadAt(b, int64(start)) //nolint:gosec // within the page
+	return b, err
+}
+
+// elements reads the elements. It reports whether they fit into the page.
+func (p *page) elements() (ok bool, err error) {
+	end := uint64(pageHead + p.count()*PageElement) //nolint:gosec // at most 1 MiB
+	if end > uint64(len(p.head)) && end <= p.size {
+		p.head, err = p.bytes(0, end)
+	}
+	return err == nil && end <= p.size, err
 }
 
 // The layout of bbolt's pages, which are in the byte order of the machine.
@@ -60,7 +102,9 @@ func CheckPages(path string, report func(collection, reason string), note func(r
 		err = errors.New("no meta page is valid")
 	}
 	if err == nil {
-		p.high = binary.NativeEndian.Uint64(meta[metaPages:])
+		p.high, err = pagesInUse(f, meta)
+	}
+	if err == nil {
 		err = p.freelist(binary.NativeEndian.Uint64(meta[metaFreelist:]))
 	}
 	if err == nil {
@@ -71,13 +115,14 @@ func CheckPages(path string, report func(collection, reason string), note func(r
 
 // read returns a page with its overflow pages, nil if the page is not usable. Each page is read
 // once.
-func (p *pages) read(id uint64, in place) ([]byte, error) {
+func (p *pages) read(id uint64, in place) (*page, error) {
 	if id < 2 || id >= p.high {
 		in.report(p, "page %d: there is none, pages go from 2 to %d", id, p.high-1)
 		return nil, nil
 	}
 	b := make([]byte, PageSize)
-	if _, err := p.file.ReadAt(b, int64(id)*PageSize); err != nil { //nolint:gosec // Open has verified that the file has so many pages
+	at := int64(id) * PageSize //nolint:gosec // pagesInUse has verified that the file has so many pages
+	if _, err := p.file.ReadAt(b, at); err != nil {
 		return nil, fmt.Errorf("read page %d: %w", id, err)
 	}
 	more := uint64(binary.NativeEndian.Uint32(b[12:]))
@@ -99,14 +144,8 @@ func (p *pages) read(id uint64, in place) ([]byte, error) {
 		}
 		p.used[i] = true
 	}
-	if more == 0 {
-		return b, nil
-	}
-	b = append(b, make([]byte, more*PageSize)...)
-	if _, err := p.file.ReadAt(b[PageSize:], int64(id+1)*PageSize); err != nil { //nolint:gosec // as above
-		return nil, fmt.Errorf("read page %d: %w", id, err)
-	}
-	return b, nil
+	size := (1 + more) * PageSize
+	return &page{head: b, size: size, contents: io.NewSectionReader(p.file, at, int64(size))}, nil //nolint:gosec // as above
 }
 
 // freelist reads the list of free pages.
@@ -116,17 +155,25 @@ func (p *pages) freelist(id uint64) error {
 	if err != nil || b == nil {
 		return err
 	}
-	if flags := pageFlags(b); flags != pageFreelist {
+	if flags := b.flags(); flags != pageFreelist {
 		in.report(p, "page %d: it is not a list of free pages, its type is %#x", id, flags)
 		return nil
 	}
-	count, ids := uint64(pageCount(b)), b[pageHead:]
-	if count == 0xFFFF { // the count does not fit; it is in the first element
-		count, ids = binary.NativeEndian.Uint64(ids), ids[8:]
+	count, start := uint64(b.count()), uint64(pageHead) //nolint:gosec // 16 bits
+	if count == 0xFFFF {                                // the count does not fit; it is in the first element
+		first, err := b.bytes(start, start+8)
+		if err != nil {
+			return fmt.Errorf("read page %d: %w", id, err)
+		}
+		count, start = binary.NativeEndian.Uint64(first), start+8
 	}
-	if count > uint64(len(ids)/8) {
+	if count > (b.size-start)/8 || count > p.high {
 		in.report(p, "page %d: a list of %d free pages does not fit", id, count)
 		return nil
+	}
+	ids, err := b.bytes(start, start+8*count)
+	if err != nil {
+		return fmt.Errorf("read page %d: %w", id, err)
 	}
 	for i := range count {
 		switch free := binary.NativeEndian.Uint64(ids[i*8:]); {
@@ -143,11 +190,17 @@ func (p *pages) freelist(id uint64) error {
 
 // tree checks the tree of pages of one bucket, and the buckets in it.
 func (p *pages) tree(id uint64, in place) error {
+	p.depth++
+	defer func() { p.depth-- }()
+	if p.depth > maxDepth {
+		in.report(p, "page %d: it is more than %d pages below the root", id, maxDepth)
+		return nil
+	}
 	b, err := p.read(id, in)
 	if err != nil || b == nil {
 		return err
 	}
-	switch flags := pageFlags(b); flags {
+	switch flags := b.flags(); flags {
 	case pageLeaf:
 		return p.leaf(b, id, in)
 	case pageBranch:
@@ -155,18 +208,20 @@ func (p *pages) tree(id uint64, in place) error {
 		in.report(p, "page %d: it is of no known type: %#x", id, flags)
 		return nil
 	}
-	count := pageCount(b)
-	if count == 0 || pageHead+count*PageElement > len(b) {
+	count := b.count()
+	if ok, err := b.elements(); err != nil {
+		return fmt.Errorf("read page %d: %w", id, err)
+	} else if !ok || count == 0 {
 		in.report(p, "page %d: a branch of %d pages", id, count)
 		return nil
 	}
 	for i := range count {
 		at := pageHead + i*PageElement
-		if uint64(at)+uint32At(b, at)+uint32At(b, at+4) > uint64(len(b)) {
+		if uint64(at)+uint32At(b.head, at)+uint32At(b.head, at+4) > b.size { //nolint:gosec // at most 1 MiB
 			in.report(p, "page %d: element %d reaches out of it", id, i)
 			continue
 		}
-		if err := p.tree(binary.NativeEndian.Uint64(b[at+8:]), in); err != nil {
+		if err := p.tree(binary.NativeEndian.Uint64(b.head[at+8:]), in); err != nil {
 			return err
 		}
 	}
@@ -174,25 +229,35 @@ func (p *pages) tree(id uint64, in place) error {
 }
 
 // leaf checks the elements of a leaf page: a page of the file, or one within a value of page id.
-func (p *pages) leaf(b []byte, id uint64, in place) error {
-	count := pageCount(b)
-	if pageHead+count*PageElement > len(b) {
+func (p *pages) leaf(b *page, id uint64, in place) error {
+	count := b.count()
+	if ok, err := b.elements(); err != nil {
+		return fmt.Errorf("read page %d: %w", id, err)
+	} else if !ok {
 		in.report(p, "page %d: a leaf of %d elements does not fit", id, count)
 		return nil
 	}
 	for i := range count {
 		at := pageHead + i*PageElement
-		start := uint64(at) + uint32At(b, at+4)
-		value := start + uint32At(b, at+8)
-		end := value + uint32At(b, at+12)
-		if end > uint64(len(b)) {
+		start := uint64(at) + uint32At(b.head, at+4) //nolint:gosec // at most 1 MiB
+		value := start + uint32At(b.head, at+8)
+		end := value + uint32At(b.head, at+12)
+		if end > b.size {
 			in.report(p, "page %d: element %d reaches out of it", id, i)
 			continue
 		}
-		if uint32At(b, at)&leafBucket == 0 {
+		if uint32At(b.head, at)&leafBucket == 0 {
 			continue
 		}
-		if err := p.bucket(b[value:end], id, in.with(b[start:value])); err != nil {
+		if value-start > maxNameBytes || end-value > PageSize {
+			in.report(p, "page %d: a bucket with a name of %d bytes and a value of %d", id, value-start, end-value)
+			continue
+		}
+		name, err := b.bytes(start, end)
+		if err != nil {
+			return fmt.Errorf("read page %d: %w", id, err)
+		}
+		if err := p.bucket(name[value-start:], id, in.with(name[:value-start])); err != nil {
 			return err
 		}
 	}
@@ -209,15 +274,13 @@ func (p *pages) bucket(value []byte, id uint64, in place) error {
 		return p.tree(root, in)
 	}
 	inline := value[bucketHead:]
-	if len(inline) < pageHead || pageFlags(inline) != pageLeaf {
+	b := &page{head: inline, size: uint64(len(inline)), contents: bytes.NewReader(inline)}
+	if len(inline) < pageHead || b.flags() != pageLeaf {
 		in.report(p, "page %d: a small bucket is not usable", id)
 		return nil
 	}
-	return p.leaf(inline, id, in)
+	return p.leaf(b, id, in)
 }
-
-func pageFlags(b []byte) uint16 { return binary.NativeEndian.Uint16(b[8:]) }
-func pageCount(b []byte) int    { return int(binary.NativeEndian.Uint16(b[10:])) }
 
 func uint32At(b []byte, at int) uint64 { return uint64(binary.NativeEndian.Uint32(b[at:])) }
 
@@ -285,17 +348,24 @@ func checkNotTruncated(path string) error {
 	if err != nil {
 		return fmt.Errorf("open database: %w", err)
 	}
-	// Read the size last: another process may have the file open, and the file may grow meanwhile.
-	info, err := f.Stat()
-	if err != nil {
-		return fmt.Errorf("open database: %w", err)
-	}
 	if meta == nil {
 		return nil // bbolt has its own error
 	}
-	need := int64(binary.NativeEndian.Uint64(meta[metaPages:])) * PageSize //nolint:gosec // a nonsense number is too large or negative, and refused
-	if need < 0 || need > info.Size() {
-		return &store.CorruptionError{Path: path, Reason: fmt.Sprintf("the file is cut short: %d of %d bytes", info.Size(), need)}
+	_, err = pagesInUse(f, meta)
+	return err
+}
+
+// pagesInUse returns one past the highest page in use according to meta. If the file ends before that
+// page, the error is a *store.CorruptionError.
+func pagesInUse(f *os.File, meta []byte) (high uint64, err error) {
+	high = binary.NativeEndian.Uint64(meta[metaPages:])
+	// Read the size after meta: another process may have the file open, and the file may grow meanwhile.
+	info, err := f.Stat()
+	if err != nil {
+		return 0, fmt.Errorf("open database: %w", err)
 	}
-	return nil
+	if high > uint64(info.Size())/PageSize { //nolint:gosec // a size is not negative
+		return 0, &store.CorruptionError{Path: f.Name(), Reason: fmt.Sprintf("the file is cut short: it has %d bytes, and %d pages of %d are in use", info.Size(), high, PageSize)}
+	}
+	return high, nil
 }

@@ -14,10 +14,21 @@ const (
 
 	// CompressAbove is the length under which compressing costs more than it saves.
 	CompressAbove = 64
+
+	// MaxDicts limits the dictionaries of a collection. The workload of most clusters never changes so
+	// much that one gets a third.
+	MaxDicts = 8
+
+	// maxDecoders limits the decoders that are kept, each of which has a copy of its dictionary. A
+	// collection has one to three.
+	maxDecoders = 128
+
+	// A zstd block has four bytes or more, and at most maxBlockBytes of content.
+	minBlockBytes, maxBlockBytes = 4, 128 << 10
 )
 
 // Codecs compresses and decompresses payloads, with dictionaries that are stored in the file. It
-// keeps an encoder and a decoder for each of them, and is safe for concurrent use. Codecs are never
+// keeps an encoder for each that is in use, and at most maxDecoders decoders, and is safe for concurrent use. Codecs are never
 // closed: without a stream they own only memory, and records are decoded after the database is
 // closed.
 type Codecs struct {
@@ -78,8 +89,20 @@ func (c *Codecs) Retire(id uint32) {
 }
 
 // Decode returns the object's JSON, in buf if it fits. It calls lookup for the content of
-// a dictionary that it has no decoder for yet.
+// a dictionary that it has no decoder for.
 func (c *Codecs) Decode(r Record, lookup func(id uint32) []byte, buf []byte) ([]byte, error) {
+	if r.Codec != CodecZstd {
+		return r.Decode(nil, buf)
+	}
+	dec, err := c.Decoder(r.Dict, lookup)
+	if err != nil {
+		return nil, err
+	}
+	return r.Decode(dec, buf)
+}
+
+// Decode returns the object's JSON, in buf if it fits. dec is the decoder for the record's dictionary.
+func (r *Record) Decode(dec *zstd.Decoder, buf []byte) ([]byte, error) {
 	switch r.Codec {
 	case codecRaw:
 		if len(r.Payload) != r.Size {
@@ -90,9 +113,8 @@ func (c *Codecs) Decode(r Record, lookup func(id uint32) []byte, buf []byte) ([]
 	default:
 		return nil, errRecordFormat
 	}
-	dec, err := c.Decoder(r.Dict, lookup)
-	if err != nil {
-		return nil, err
+	if unpackedBytes(r.Payload) != r.Size {
+		return nil, errRecordSize
 	}
 	if cap(buf) < r.Size {
 		buf = make([]byte, 0, r.Size)
@@ -107,8 +129,66 @@ func (c *Codecs) Decode(r Record, lookup func(id uint32) []byte, buf []byte) ([]
 	return out, nil
 }
 
+// Decoders are the decoders for the records of one view, which may be decoded long after the view has ended
+// and Codecs have dropped the decoders. It is safe for concurrent use.
+type Decoders struct {
+	mu  sync.RWMutex
+	all map[uint32]*zstd.Decoder
+}
+
+// Load makes the decoder for r's dictionary one of d.
+func (d *Decoders) Load(c *Codecs, r Record, lookup func(uint32) []byte) error {
+	if r.Codec != CodecZstd || d.of(r.Dict) != nil {
+		return nil
+	}
+	dec, err := c.Decoder(r.Dict, lookup)
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.all) > MaxDicts { // one more, for records without a dictionary
+		return fmt.Errorf("dictionary %d is one of more than %d", r.Dict, MaxDicts)
+	}
+	if d.all == nil {
+		d.all = map[uint32]*zstd.Decoder{}
+	}
+	d.all[r.Dict] = dec
+	return nil
+}
+
+// Decode is [Codecs.Decode] for a record that was loaded.
+func (d *Decoders) Decode(r Record, buf []byte) ([]byte, error) {
+	dec := d.of(r.Dict)
+	if r.Codec == CodecZstd && dec == nil {
+		return nil, fmt.Errorf("dictionary %d is not that of a record of the view", r.Dict)
+	}
+	return r.Decode(dec, buf)
+}
+
+func (d *Decoders) of(dict uint32) *zstd.Decoder {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return d.all[dict]
+}
+
+// unpackedBytes returns the length of a zstd frame's content according to its header, which every encoder
+// of Codecs writes. It returns -1 if the header has none, or more than a frame of this length can
+// have: memory is allocated by the result.
+func unpackedBytes(frame []byte) int {
+	var h zstd.Header
+	if h.Decode(frame) != nil || !h.HasFCS || h.FrameContentSize > MaxObjectBytes {
+		return -1
+	}
+	n := int(h.FrameContentSize) //nolint:gosec // see above
+	if n > (len(frame)/minBlockBytes+1)*maxBlockBytes {
+		return -1
+	}
+	return n
+}
+
 // Decoder returns the decoder for dictionary id. It calls lookup for the content of a
-// dictionary that it has no decoder for yet.
+// dictionary that it has no decoder for. The decoder may be used for as long as the caller has it.
 func (c *Codecs) Decoder(id uint32, lookup func(uint32) []byte) (*zstd.Decoder, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -130,6 +210,12 @@ func (c *Codecs) Decoder(id uint32, lookup func(uint32) []byte) (*zstd.Decoder, 
 	dec, err := zstd.NewReader(nil, opts...)
 	if err != nil {
 		return nil, fmt.Errorf("zstd decoder: %w", err)
+	}
+	for other := range c.decoders {
+		if len(c.decoders) < maxDecoders {
+			break
+		}
+		delete(c.decoders, other) // any one: with so many dictionaries, a record's neighbours have other ones
 	}
 	c.decoders[id] = dec
 	return dec, nil

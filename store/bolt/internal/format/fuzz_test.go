@@ -29,7 +29,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add(history.GapKey("9"), EncodeFeedEntry(history.GapKey("9"), history.Entry{Time: 1, FirstRV: "7", Gap: true}))
 	codecs := NewCodecs()
 	f.Fuzz(func(t *testing.T, key, b []byte) {
-		if cells, err := DecodeJournalEntry(codecs, 0, key, b); err == nil {
+		if cells, err := DecodeJournalEntry(codecs, new(JournalRoom), 0, key, b); err == nil {
 			for _, ref := range cells.Cells {
 				cells.Cell(ref)
 			}
@@ -68,7 +68,10 @@ func TestChecksum_FlippedBit_IsNoticed(t *testing.T) {
 		value  []byte
 		decode func(key, b []byte) bool // reports whether b was accepted
 	}{
-		{"journal entry", journal, func(key, b []byte) bool { _, err := DecodeJournalEntry(NewCodecs(), 0, key, b); return err == nil }},
+		{"journal entry", journal, func(key, b []byte) bool {
+			_, err := DecodeJournalEntry(NewCodecs(), new(JournalRoom), 0, key, b)
+			return err == nil
+		}},
 		{"feed entry", EncodeFeedEntry(key, history.Entry{Key: "ns/a", FirstRV: "7"}), func(key, b []byte) bool { _, _, err := DecodeFeedEntry(key, b); return err == nil }},
 		{"feed entry with rows", EncodeFeedEntry(key, history.Entry{Key: "ns/a", Rows: []store.AttributesRow{{RV: "7", Values: []string{"a=b"}}}}), func(key, b []byte) bool { _, _, err := DecodeFeedEntry(key, b); return err == nil }},
 		{"dictionary", EncodeDict(key, []byte("content")), func(key, b []byte) bool { return DecodeDict(key, b) != nil }},

@@ -19,6 +19,8 @@ import (
 // ErrJournal means that a journal entry does not decode.
 var ErrJournal = errors.New("journal entry is corrupt")
 
+var errJournalRoom = fmt.Errorf("%w: it unpacks to more than a journal of this length can have", ErrJournal)
+
 // EncodeJournalEntry returns the entry for key with the cells at addrs, which are in order.
 func EncodeJournalEntry(c *Codecs, key []byte, addrs []string, cells func(addr string) (value []byte, deleted bool)) ([]byte, error) {
 	var raw []byte
@@ -76,8 +78,35 @@ func (e *JournalCells) Cell(r CellRef) (addr string, value []byte, deleted bool)
 	return addr, rest[:n:n], false
 }
 
-// DecodeJournalEntry returns the cells of the entry for key, with entry as their entry number.
-func DecodeJournalEntry(c *Codecs, entry uint32, key, b []byte) (*JournalCells, error) {
+// The cells of a journal are in memory, all at once. A writer folds its journal at 24 MiB, in which values
+// are compressed already, or 90,000 cells, or with the next flush that may fold. So a journal whose entries
+// unpack to more than looseJournalBytes and maxJournalRatio times their length, or that has
+// looseJournalCells and more than one in minCellBytes, was made by something else, to fill the memory.
+const (
+	looseJournalBytes = 64 << 20
+	maxJournalRatio   = 16
+	looseJournalCells = 1_000_000
+	minCellBytes      = 16
+)
+
+// JournalRoom is the memory that a journal's entries may take. The zero value is for the first entry.
+type JournalRoom struct{ stored, unpacked, cells int }
+
+// add adds an entry of so many bytes. It returns false if the journal has no room for it.
+func (j *JournalRoom) add(stored, unpacked int) bool {
+	j.stored, j.unpacked = j.stored+stored, j.unpacked+unpacked
+	return unpacked >= 0 && j.unpacked <= looseJournalBytes+maxJournalRatio*j.stored
+}
+
+// addCell adds a cell. It returns false if the journal has no room for it.
+func (j *JournalRoom) addCell() bool {
+	j.cells++
+	return j.cells <= looseJournalCells+j.stored/minCellBytes
+}
+
+// DecodeJournalEntry returns the cells of the entry for key, with entry as their entry number. It takes
+// the memory of room, which all entries of a journal share.
+func DecodeJournalEntry(c *Codecs, room *JournalRoom, entry uint32, key, b []byte) (*JournalCells, error) {
 	content := frameContent(key, b)
 	if content == nil {
 		return nil, ErrJournal
@@ -86,11 +115,15 @@ func DecodeJournalEntry(c *Codecs, entry uint32, key, b []byte) (*JournalCells, 
 	if err != nil {
 		return nil, err
 	}
+	size := unpackedBytes(content)
+	if !room.add(len(b), size) {
+		return nil, errJournalRoom
+	}
 	raw, err := dec.DecodeAll(content, nil)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrJournal, err)
 	}
-	if len(raw) > MaxObjectBytes {
+	if len(raw) != size {
 		return nil, ErrJournal
 	}
 	e := &JournalCells{raw: raw}
@@ -99,6 +132,9 @@ func DecodeJournalEntry(c *Codecs, entry uint32, key, b []byte) (*JournalCells, 
 		addr := in.prefixed()
 		if len(in.rest) == 0 || len(e.Cells) > 0 && bytes.Compare(last, addr) >= 0 {
 			return nil, ErrJournal
+		}
+		if !room.addCell() {
+			return nil, errJournalRoom
 		}
 		last = addr
 		at := len(raw) - len(in.rest) - len(addr)

@@ -115,15 +115,22 @@ func DecodeDictIDs(id string, b []byte) (ids []uint32, err error) {
 // DictKey returns the key of a dictionary in the bucket "dict", where it is a frame.
 func DictKey(id uint32) []byte { return binary.BigEndian.AppendUint32(nil, id) }
 
+// maxDictBytes limits a dictionary, of which each decoder has a copy. Training makes 64 KiB.
+const maxDictBytes = 256 << 10
+
 // EncodeDict returns the value of a dictionary, for key.
 func EncodeDict(key, content []byte) []byte {
 	return putFrameHeader(key, append(make([]byte, frameBody, frameBody+len(content)), content...))
 }
 
-// DecodeDict returns the content in a buffer of its own, nil if it is corrupt. The checksum of a
+// DecodeDict returns the content in a buffer of its own, nil if it is corrupt or too large. The checksum of a
 // record covers its compressed bytes: with a changed dictionary these would decode to something else.
 func DecodeDict(key, b []byte) []byte {
-	return append([]byte(nil), frameContent(key, b)...)
+	content := frameContent(key, b)
+	if len(content) > maxDictBytes {
+		return nil
+	}
+	return append([]byte(nil), content...)
 }
 
 // KeyIDBytes is the length of a key's id.

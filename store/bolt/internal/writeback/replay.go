@@ -58,13 +58,14 @@ func (l *Log) requireJournal(needed uint64) error {
 // decodeEntries sends the cells of each journal entry, in order.
 func (l *Log) decodeEntries(b *boltfile.Bucket, entries chan<- *format.JournalCells) error {
 	cur, n := b.Cursor(), uint32(0)
+	var room format.JournalRoom
 	for k, _ := cur.First(); k != nil; k, _ = cur.Next() {
 		if len(k) != 8 || binary.BigEndian.Uint64(k) <= l.journal.last {
 			l.journal.damage = fmt.Errorf("journal: %w", boltfile.ErrOrder)
 			return nil
 		}
 		v := JournalEntry(b, k)
-		entry, err := format.DecodeJournalEntry(l.opts.Codecs, n, k, v)
+		entry, err := format.DecodeJournalEntry(l.opts.Codecs, &room, n, k, v)
 		if err != nil {
 			l.journal.damage = err
 			return nil
