@@ -16,9 +16,7 @@ import (
 // by window, has become worse than the dictionary's best when the collection is listed again or the
 // file was compacted, the next objects make another dictionary, for later records.
 const (
-	// dictBytes is the size of a collection's dictionary, dictMinObjects the least number of
-	// objects that a dictionary is made from.
-	dictBytes      = 64 << 10
+	// dictMinObjects is the least number of objects that a dictionary is made from.
 	dictMinObjects = 8
 
 	// windowBytes is how many bytes of JSON a window has: some hundred pods.
@@ -102,7 +100,7 @@ func (t *training) collect(changes []store.Change) []*object.Object {
 		// An object that changes often counts once, so that the dictionary is not made of that
 		// object alone. One as long as a dictionary would leave no room for others.
 		for _, o := range objects {
-			if o.Size() <= dictBytes/2 {
+			if o.Size() <= format.MaxDictBytes/2 {
 				t.samples = slices.DeleteFunc(t.samples, func(old *object.Object) bool { return old.Key() == o.Key() })
 				t.samples = append(t.samples, o)
 			}
@@ -120,14 +118,14 @@ func (t *training) collect(changes []store.Change) []*object.Object {
 // them fit, it takes every n-th.
 func trainDict(samples []*object.Object) []byte {
 	step := 1
-	if n := dictBytes / samples[0].Size(); n > 0 && len(samples) > n {
+	if n := format.MaxDictBytes / samples[0].Size(); n > 0 && len(samples) > n {
 		step = len(samples) / n
 	}
 	var dict []byte
-	for i := 0; i < len(samples) && len(dict) < dictBytes; i += step {
+	for i := 0; i < len(samples) && len(dict) < format.MaxDictBytes; i += step {
 		raw := samples[i].Raw()
 		// A few objects may be much longer than the rest: each gets at most half of the dictionary.
-		dict = append(dict, raw[:min(len(raw), dictBytes/2, dictBytes-len(dict))]...)
+		dict = append(dict, raw[:min(len(raw), format.MaxDictBytes/2, format.MaxDictBytes-len(dict))]...)
 	}
 	return dict
 }

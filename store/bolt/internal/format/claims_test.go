@@ -98,5 +98,5 @@ func TestCodecs_ManyDictionaries_KeepFew(t *testing.T) {
 	require.Equal(t, maxDecoders, len(c.decoders)) //nolint:testifylint // Len prints them all
 	key := DictKey(7)
 	require.Len(t, DecodeDict(key, EncodeDict(key, dict)), len(dict))
-	require.Nil(t, DecodeDict(key, EncodeDict(key, make([]byte, maxDictBytes+1))))
+	require.Nil(t, DecodeDict(key, EncodeDict(key, make([]byte, MaxDictBytes+1))))
 }

@@ -115,8 +115,8 @@ func DecodeDictIDs(id string, b []byte) (ids []uint32, err error) {
 // DictKey returns the key of a dictionary in the bucket "dict", where it is a frame.
 func DictKey(id uint32) []byte { return binary.BigEndian.AppendUint32(nil, id) }
 
-// maxDictBytes limits a dictionary, of which each decoder has a copy. Training makes 64 KiB.
-const maxDictBytes = 256 << 10
+// MaxDictBytes limits a dictionary, of which each decoder has a copy.
+const MaxDictBytes = 64 << 10
 
 // EncodeDict returns the value of a dictionary, for key.
 func EncodeDict(key, content []byte) []byte {
@@ -127,7 +127,7 @@ func EncodeDict(key, content []byte) []byte {
 // record covers its compressed bytes: with a changed dictionary these would decode to something else.
 func DecodeDict(key, b []byte) []byte {
 	content := frameContent(key, b)
-	if len(content) > maxDictBytes {
+	if len(content) > MaxDictBytes {
 		return nil
 	}
 	return append([]byte(nil), content...)
