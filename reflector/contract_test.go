@@ -68,7 +68,7 @@ func TestSyntheticEvents(t *testing.T) {
 }
 
 func TestExpectedType(t *testing.T) {
-	other, err := object.Parse([]byte(`{"kind":"Pod","apiVersion":"example.com/v1","metadata":{"name":"x","resourceVersion":"52"}}`))
+	other, err := object.Parse([]byte(`{"kind":"Pod","apiVersion":"example.com/v1","metadata":{"name":"x","resourceVersion":"152"}}`))
 	require.NoError(t, err)
 	s := &script{listItems: []*object.Object{pod("a", 3), other}, watches: []answer{{events: []watch.Event{{Type: watch.Added, Object: other}}, open: true}}}
 	log := play(t, s, time.Minute, func(o *reflector.Options) { initial(o); o.APIVersion = "v1" })

@@ -452,6 +452,16 @@ func TestHeldWatch(t *testing.T) {
 	require.Equal(t, []string{"watch 50", "update a@51", "watch 51", "watch 51"}, log)
 }
 
+// An event or a bookmark from before the newest one is not applied. The next watch begins where it was.
+func TestReplayedWatch(t *testing.T) {
+	for _, typ := range []watch.EventType{watch.Added, watch.Modified, watch.Deleted, watch.Bookmark} {
+		replayed := answer{events: []watch.Event{event(watch.Modified, "a", 60), event(typ, "b", 59)}, open: true}
+		s := &script{watches: []answer{replayed}, ends: true}
+		log := slices.DeleteFunc(play(t, s, time.Hour, nil), func(l string) bool { return strings.HasPrefix(l, "probe") })
+		require.Equal(t, []string{"watch 50", "update a@60", "watch 60"}, log, typ)
+	}
+}
+
 // A watch for which another one is asked ends at once. The request is not for a later watch.
 func TestRewatch(t *testing.T) {
 	s, why := &script{watches: []answer{{open: true, opens: time.Minute}, {open: true}}}, fmt.Errorf("%w: x", upstream.ErrSilent)

@@ -45,7 +45,7 @@ func TestSchemaChanged(t *testing.T) {
 		t.Run(x.name, func(t *testing.T) {
 			s := &script{}
 			for range 20 {
-				s.watches = append(s.watches, answer{events: []watch.Event{bookmark(50)}, lasts: full})
+				s.watches = append(s.watches, answer{events: []watch.Event{bookmark(100)}, lasts: full})
 			}
 			log := play(t, s, x.lasts, func(o *reflector.Options) {
 				o.Checkpoint.Schema = x.stored

@@ -153,6 +153,9 @@ func (r *Reflector) event(e watch.Event) error {
 		}
 		return nil
 	}
+	if err := r.wentOn(o.GetResourceVersion()); err != nil {
+		return err
+	}
 	var err error
 	switch e.Type {
 	case watch.Bookmark:
@@ -191,6 +194,17 @@ func (r *Reflector) event(e watch.Event) error {
 	}
 	r.resumed = false
 	return nil
+}
+
+// wentOn returns an error if an event at rv is older than the newest one. No server sends it, but a proxy
+// that sends an old answer again, and it could bring back an old state. A [ListWatch] may be a fake one,
+// whose resourceVersions are in no order.
+func (r *Reflector) wentOn(rv string) error {
+	_, mayBeFake := r.opts.Source.(*ListWatch)
+	if order, ok := object.CompareRV(rv, r.rv); mayBeFake || !r.ordered || !ok || order >= 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: it sent the resourceVersion %s after %s", upstream.ErrSilent, rv, r.rv)
 }
 
 func unusable(e watch.Event) error {

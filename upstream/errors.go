@@ -35,7 +35,7 @@ var (
 	ErrCutOff = errors.New("the server is an agent that has not reached the cluster")
 
 	// ErrSilent means that an open watch has not proven that it delivers the server's changes: it missed
-	// some, it did not end at its timeout, or the server was asked and did not answer.
+	// some, sent older ones again, did not end at its timeout, or the server was asked and did not answer.
 	ErrSilent = errors.New("the watch is silent")
 
 	// ErrBadList means that the body is not one complete list of the resource. The caller must

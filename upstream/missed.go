@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
+
+	"github.com/snapcache/snapcache/object"
 )
 
 // missedTimeout is the timeout of the watch of [Source.Missed]: the shortest there is.
@@ -20,8 +22,8 @@ const missedTimeout = time.Second
 
 // Missed returns the resourceVersion of the first change after rv, "" if there is none: what a watch that
 // has reached rv has not delivered. It watches from rv for a second, or until the first event; the
-// events have metadata only. A server that ends the watch sooner, or not within the time of ctx, has not
-// answered. A 410 means that there are more changes than the server remembers.
+// events have metadata only. A server that ends the watch sooner, or not within the time of ctx, or sends
+// an older change, has not answered. A 410 means that there are more changes than the server remembers.
 func (s *Source) Missed(ctx context.Context, rv string) (string, error) {
 	missed, err := s.missed(ctx, rv)
 	if err != nil {
@@ -58,8 +60,13 @@ func (s *Source) missed(ctx context.Context, rv string) (string, error) {
 				return "", err
 			}
 			return "", apierrors.FromObject(st)
+		}
+		at := gjson.GetBytes(raw, "metadata.resourceVersion").Str
+		switch order, ok := object.CompareRV(at, rv); {
+		case ok && order < 0: // of a proxy that sends an older answer again
+			return "", fmt.Errorf("%w: the server sent the resourceVersion %s after %s", ErrSilent, at, rv)
 		case typ != watch.Bookmark:
-			return gjson.GetBytes(raw, "metadata.resourceVersion").Str, nil
+			return at, nil
 		}
 	}
 }

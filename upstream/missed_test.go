@@ -3,6 +3,7 @@ package upstream
 import (
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -41,5 +42,20 @@ func TestMissed_Timeout(t *testing.T) {
 				require.Empty(t, missed)
 			})
 		})
+	}
+}
+
+// TestMissed_Replayed: a proxy that sends an older answer again has not answered.
+func TestMissed_Replayed(t *testing.T) {
+	for _, typ := range []string{"ADDED", "BOOKMARK"} {
+		c, err := New(&rest.Config{Host: "http://server", Transport: roundTripper(func(*http.Request) (*http.Response, error) {
+			body := io.NopCloser(strings.NewReader(`{"type":"` + typ + `","object":{"metadata":{"resourceVersion":"4"}}}`))
+			return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: body}, nil
+		})})
+		require.NoError(t, err)
+		missed, err := c.Source(SourceOptions{Resource: tills}).Missed(t.Context(), "5")
+		require.ErrorIs(t, err, ErrSilent)
+		require.ErrorContains(t, err, "sent the resourceVersion 4 after 5")
+		require.Empty(t, missed)
 	}
 }

@@ -2,12 +2,14 @@ package e2e
 
 import (
 	"bytes"
+	"maps"
 	"net/http"
+	"net/http/httptest"
 	"sync"
 	"time"
 )
 
-// boxKind is what a box between an agent and its server does with watches.
+// boxKind is what a box between an agent and its server does with requests.
 type boxKind string
 
 const (
@@ -15,25 +17,74 @@ const (
 	holds   boxKind = "holds"   // answers headers, and passes nothing on
 	delays  boxKind = "delays"  // passes everything on after eight seconds
 	buffers boxKind = "buffers" // passes 64 KiB on at a time, and the rest at the end
-	cuts    boxKind = "cuts"    // ends each watch after its headers
+	cuts    boxKind = "cuts"    // ends each answer after its headers
+	replays boxKind = "replays" // sends the first answer of that path and class again, and nothing more of a watch
 )
+
+// The classes of requests. Probes are all other ones: the guards' and a reader's questions, the identity.
+const (
+	watches = "watches"
+	lists   = "lists"
+	probes  = "probes"
+)
+
+func classOf(r *http.Request) string {
+	switch q := r.URL.Query(); {
+	case q.Has("watch"):
+		return watches
+	case q.Get("limit") == "500":
+		return lists
+	}
+	return probes
+}
 
 const (
 	boxDelay  = 8 * time.Second
 	boxBuffer = 64 << 10
 )
 
-// box is a middle box that watches pass through.
+// box is a middle box that requests pass through. It does something to those of one class.
 type box struct {
 	mu      sync.Mutex
-	kind    boxKind       // of watches that begin
-	open    boxKind       // of watches that are open
-	since   int           // the first watch that begins after open was set
-	begun   int           // watches
-	changed chan struct{} // closed when the kind changes
+	class   string
+	first   map[string]*httptest.ResponseRecorder // the first answers, by class and path
+	kind    boxKind                               // of watches that begin
+	open    boxKind                               // of watches that are open
+	since   int                                   // the first watch that begins after open was set
+	begun   int                                   // watches
+	changed chan struct{}                         // closed when the kind changes
 }
 
-func newBox() *box { return &box{kind: passes, open: passes, changed: make(chan struct{})} }
+func newBox() *box {
+	return &box{class: watches, kind: passes, open: passes, changed: make(chan struct{}), first: make(map[string]*httptest.ResponseRecorder)}
+}
+
+// record returns a recorder for the first answer to such a request; nil for a later one.
+func (b *box) record(r *http.Request) *httptest.ResponseRecorder {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	key := classOf(r) + " " + r.URL.Path
+	if b.first[key] != nil {
+		return nil
+	}
+	b.first[key] = httptest.NewRecorder()
+	return b.first[key]
+}
+
+// replay sends the first answer again, and reports whether there is one.
+func (b *box) replay(w http.ResponseWriter, r *http.Request) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	first := b.first[classOf(r)+" "+r.URL.Path]
+	if first == nil {
+		return false
+	}
+	maps.Copy(w.Header(), first.Header())
+	w.WriteHeader(first.Code)
+	_, _ = w.Write(first.Body.Bytes()) // the client may be gone
+	_ = http.NewResponseController(w).Flush()
+	return true
+}
 
 // set sets what the box does with the watches that are open, and with those that begin.
 func (b *box) set(open, begin boxKind) {
@@ -44,9 +95,14 @@ func (b *box) set(open, begin boxKind) {
 	b.changed = make(chan struct{})
 }
 
-// pass passes a watch on.
+// pass passes a request on.
 func (b *box) pass(to http.Handler, w http.ResponseWriter, r *http.Request) {
 	b.mu.Lock()
+	if classOf(r) != b.class {
+		b.mu.Unlock()
+		to.ServeHTTP(w, r)
+		return
+	}
 	x := &boxed{ResponseWriter: w, box: b, r: r, n: b.begun}
 	b.begun++
 	b.mu.Unlock()
@@ -61,17 +117,25 @@ func (b *box) pass(to http.Handler, w http.ResponseWriter, r *http.Request) {
 		x.wait(holds)
 		return
 	}
+	if kind == replays && b.replay(w, r) {
+		if b.class == watches {
+			x.wait(replays)
+		}
+		return
+	}
+	x.first = b.record(r)
 	to.ServeHTTP(x, r)
 	x.end()
 }
 
-// boxed is one watch.
+// boxed is one request.
 type boxed struct {
 	http.ResponseWriter
-	box *box
-	r   *http.Request
-	n   int
-	buf bytes.Buffer
+	first *httptest.ResponseRecorder // nil for a later one
+	box   *box
+	r     *http.Request
+	n     int
+	buf   bytes.Buffer
 }
 
 // Unwrap is for http.ResponseController.
@@ -101,8 +165,24 @@ func (x *boxed) wait(while boxKind) {
 	}
 }
 
+// WriteHeader implements [http.ResponseWriter].
+func (x *boxed) WriteHeader(code int) {
+	if x.first != nil {
+		x.box.mu.Lock()
+		maps.Copy(x.first.Header(), x.Header())
+		x.first.WriteHeader(code)
+		x.box.mu.Unlock()
+	}
+	x.ResponseWriter.WriteHeader(code)
+}
+
 // Write implements [http.ResponseWriter].
 func (x *boxed) Write(p []byte) (int, error) {
+	if x.first != nil {
+		x.box.mu.Lock()
+		_, _ = x.first.Write(p) // to memory
+		x.box.mu.Unlock()
+	}
 	x.wait(holds)
 	kind, _ := x.kind()
 	switch kind {

@@ -46,7 +46,7 @@ type gateway struct {
 	inject  func(*http.Request) int // the status to answer with; nil, or a result of 0, forwards the request
 	refused int                     // number of requests answered by inject
 	delay   int                     // Retry-After of a 429, in seconds; 0 for 1
-	box     *box                    // what watches pass through; nil for nothing
+	box     *box                    // what requests pass through; nil for nothing
 }
 
 // backend is a server behind a gateway.
@@ -170,7 +170,7 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.refused++
 	}
 	g.mu.Unlock()
-	if code == 0 && box != nil && r.URL.Query().Has("watch") {
+	if code == 0 && box != nil {
 		box.pass(b.forward, w, r)
 		return
 	}

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
@@ -82,6 +83,87 @@ func TestHeldWatches(t *testing.T) {
 		})
 	}
 	require.Equal(t, 1, a.relists("configmaps").total(), "no list but the first")
+}
+
+// TestBoxes puts a box between a real server and the agent for each thing that one does to each class of
+// requests. The agent needs such a request, and then changes come. While the box does it, the agent has the
+// server's state or is not fresh, and never goes back to an older state; and afterwards it has the server's.
+func TestBoxes(t *testing.T) {
+	t.Parallel()
+	cp := newControlPlane(t)
+	client, err := kubernetes.NewForConfig(cp.RESTConfig(controlplane.Admin))
+	require.NoError(t, err)
+	maps := client.CoreV1().ConfigMaps("default")
+	for _, class := range []string{lists, watches, probes} {
+		for _, kind := range []boxKind{holds, delays, buffers, cuts, replays} {
+			t.Run(string(kind)+" "+class, func(t *testing.T) {
+				t.Parallel()
+				prefix := string(kind) + "-" + class + "-"
+				create := func(name string) {
+					t.Helper()
+					_, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: prefix + name}}, metav1.CreateOptions{})
+					require.NoError(t, err)
+				}
+				remove := func(name string) {
+					t.Helper()
+					require.NoError(t, maps.Delete(t.Context(), prefix+name, metav1.DeleteOptions{}))
+				}
+				g, b := newGateway(t, cp), newBox()
+				g.box, b.class = b, class
+				create("listed")
+				a := newSite(t, settings{kubeconfig: g.kubeconfig, resources: "- resource: configmaps"}).start()
+				a.awaitCaughtUp(anywhere("configmaps"))
+				has := func(name string) bool { code, _ := a.read(prefix + name); return code == http.StatusOK }
+				await := func(name string, there bool) {
+					t.Helper()
+					poll(t, name, nil, func(context.Context) (bool, error) { return has(name) == there, nil })
+				}
+				create("watched")
+				await("watched", true)
+				for _, name := range []string{"listed", "watched"} {
+					remove(name)
+					await(name, false)
+				}
+
+				b.set(kind, kind)
+				expired := class != lists
+				g.answer(func(r *http.Request) int {
+					if !expired && classOf(r) == watches {
+						expired = true
+						return http.StatusGone
+					}
+					return 0
+				})
+				g.down()
+				g.up()
+				create("new")
+				began, had := time.Now(), false
+				poll(t, "the box has done it for a while", nil, func(context.Context) (bool, error) {
+					for _, name := range []string{"listed", "watched"} {
+						require.False(t, has(name), "%s is back", name)
+					}
+					code, age := a.read(prefix + "new")
+					require.True(t, code == http.StatusOK || !had, "it is gone again")
+					had = code == http.StatusOK
+					if took := time.Since(began); took > 7*time.Second {
+						require.True(t, had || age > 0, "fresh, and without the change after %s: %d, age %d", took, code, age)
+						return took > 9*time.Second, nil
+					}
+					return false, nil
+				})
+				b.set(passes, passes)
+				await("new", true)
+				a.awaitCaughtUp(anywhere("configmaps"))
+				require.False(t, has("listed") || has("watched"))
+				stored, err := maps.Get(t.Context(), prefix+"new", metav1.GetOptions{})
+				require.NoError(t, err)
+				stored.ManagedFields, stored.APIVersion, stored.Kind = nil, "v1", "ConfigMap"
+				var cached corev1.ConfigMap
+				require.NoError(t, json.Unmarshal(a.must("get", "configmap", prefix+"new", "-o", "json"), &cached))
+				require.Equal(t, *stored, cached)
+			})
+		}
+	}
 }
 
 // overSocket sends a GET to the agent's socket.

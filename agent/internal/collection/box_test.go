@@ -31,8 +31,10 @@ type box struct {
 func class(r *http.Request) string {
 	q := r.URL.Query()
 	switch {
-	case !strings.HasSuffix(r.URL.Path, "/pods"):
+	case strings.HasSuffix(r.URL.Path, "/namespaces/kube-system"):
 		return "identity"
+	case !strings.HasSuffix(r.URL.Path, "/pods"):
+		return "other"
 	case q.Get("watch") == "true":
 		return "watch"
 	case q.Get("limit") == "1":
