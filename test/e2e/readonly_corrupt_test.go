@@ -1,0 +1,40 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/snapcache/snapcache/test/controlplane"
+)
+
+// TestReadOnlyDisk_FileCorrupt starts an agent on a read-only file system whose database is corrupt. It
+// can't set the file aside: it waits, reports both, and sets the file aside once the disk takes writes.
+func TestReadOnlyDisk_FileCorrupt(t *testing.T) {
+	t.Parallel()
+	cp := quietControlPlane(t)
+	x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: twoResources})
+	readOnly := diskOf(t, x)
+	a := x.start()
+	a.requireServers(cp, twoIDs...)
+	a.stop()
+	b, err := os.ReadFile(x.db)
+	require.NoError(t, err)
+	clear(b[:8192])
+	require.NoError(t, os.WriteFile(x.db, b, 0o600))
+
+	readOnly(true)
+	a = x.start()
+	x.awaitLog("the disk takes no writes, and has no database to read")
+	x.awaitLog("not a snapcache database")
+	x.awaitLog("read-only file system")
+	require.True(t, a.running())
+	readOnly(false)
+	a.requireServers(cp, twoIDs...)
+	a.stop()
+	kept, err := filepath.Glob(x.db + ".foreign-*")
+	require.NoError(t, err)
+	require.Len(t, kept, 1)
+}
