@@ -109,7 +109,7 @@ func TestBoxes(t *testing.T) {
 					require.NoError(t, maps.Delete(t.Context(), prefix+name, metav1.DeleteOptions{}))
 				}
 				g, b := newGateway(t, cp), newBox()
-				g.box, b.class = b, class
+				g.box, b.class, b.event = b, class, prefix+"watched"
 				create("listed")
 				a := newSite(t, settings{kubeconfig: g.kubeconfig, resources: "- resource: configmaps"}).start()
 				a.awaitCaughtUp(anywhere("configmaps"))
