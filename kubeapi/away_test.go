@@ -41,9 +41,12 @@ func (c *cable) dial(context.Context, string, string) (net.Conn, error) {
 		c.refused++
 		return nil, &net.OpError{Op: "dial", Net: "pipe", Err: syscall.ECONNREFUSED}
 	}
-	client, server := net.Pipe()
+	client, server, err := c.pipe.connect()
+	if err != nil {
+		c.refused++
+		return nil, err
+	}
 	c.servers = append(c.servers, server)
-	c.pipe <- server
 	return client, nil
 }
 

@@ -19,6 +19,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -111,26 +112,44 @@ func (c *cached) server(dir string) *Server {
 
 // pipe is a listener of connections in memory, which have no buffers: what one side has written, the
 // other has read. They work with the time of a bubble.
-type pipe chan net.Conn
+type pipe struct {
+	conns  chan net.Conn
+	closed chan struct{}
+}
+
+func newPipe() pipe {
+	return pipe{conns: make(chan net.Conn), closed: make(chan struct{})}
+}
 
 func (p pipe) Accept() (net.Conn, error) {
-	if c, ok := <-p; ok {
+	select {
+	case c := <-p.conns:
 		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
 	}
-	return nil, net.ErrClosed
 }
 
 func (p pipe) Close() error {
-	close(p)
+	close(p.closed)
 	return nil
 }
 
 func (p pipe) Addr() net.Addr { return &net.TCPAddr{} }
 
+func (p pipe) connect() (client, server net.Conn, err error) {
+	client, server = net.Pipe()
+	select {
+	case p.conns <- server:
+		return client, server, nil
+	case <-p.closed:
+		return nil, nil, &net.OpError{Op: "dial", Net: "pipe", Err: syscall.ECONNREFUSED}
+	}
+}
+
 func (p pipe) dial(context.Context, string, string) (net.Conn, error) {
-	client, server := net.Pipe()
-	p <- server
-	return client, nil
+	client, _, err := p.connect()
+	return client, err
 }
 
 // serveOnPipe serves h over HTTP/1.1, and HTTP/2 without TLS. The returned function ends that.
@@ -139,7 +158,7 @@ func serveOnPipe(t *testing.T, h http.Handler, logged io.Writer) (pipe, func()) 
 	var both http.Protocols
 	both.SetHTTP1(true)
 	both.SetUnencryptedHTTP2(true)
-	p := make(pipe)
+	p := newPipe()
 	s := &http.Server{Handler: h, Protocols: &both, ErrorLog: log.New(logged, "", 0)} //nolint:gosec // the clients are ours
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(p) }()

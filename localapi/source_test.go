@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/snapcache/snapcache/internal/clocks"
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/storetest"
@@ -295,7 +296,7 @@ func TestAge_UnknownIsNotFresh(t *testing.T) {
 	require.NoError(t, err)
 	got := status.Collections[0]
 	require.True(t, got.AgeUnknown)
-	require.InDelta(t, 1<<31, got.AgeSeconds, 0)
+	require.InDelta(t, float64(clocks.UnknownSeconds), got.AgeSeconds, 0)
 	require.Equal(t, []string{"of unknown age", "unknown"}, []string{got.Freshness(), got.Age()})
 	require.Contains(t, status.Headline(), "data is of unknown age")
 }

@@ -62,20 +62,24 @@ func TestReadOnlyDisk(t *testing.T) {
 	for _, last := range []string{"closed", "killed"} {
 		a := x.start()
 		a.requireServers(cp, twoIDs...)
+		before := map[string]content{}
 		if last == "killed" {
-			// The file is not closed, and its newest changes are in the journal alone.
+			// The file is not closed, and its newest changes are in the journal alone, or lost: those
+			// of the last flush interval.
 			touchAll(t, cp, twoIDs...)
 			a.requireServers(cp, twoIDs...)
 			a.kill()
+			for _, id := range twoIDs {
+				before[id] = x.cached(id)
+			}
 		} else {
 			a.stop()
+			for _, id := range twoIDs {
+				before[id] = onServer(t, cp, id)
+			}
 		}
 		readOnly(true)
 		network.down()
-		before := map[string]content{}
-		for _, id := range twoIDs {
-			before[id] = onServer(t, cp, id)
-		}
 
 		a = x.start()
 		a.awaitAlarm(true)
