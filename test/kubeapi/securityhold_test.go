@@ -57,7 +57,8 @@ func (v *vault) beside(t *testing.T, served func(context.Context) error, attack 
 	var failed atomic.Value
 	var client sync.WaitGroup
 	client.Go(func() {
-		for ctx.Err() == nil {
+		// It keeps to the rate that each user has.
+		for pace := time.NewTicker(50 * time.Millisecond); ctx.Err() == nil; <-pace.C {
 			began := time.Now()
 			asking, done := context.WithTimeout(ctx, patience)
 			err := served(asking)
