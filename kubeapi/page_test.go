@@ -116,6 +116,7 @@ func TestPagesExpired(t *testing.T) {
 		first := ask(t, w.server, "/api/v1/pods?limit=1")
 		require.Equal(t, []string{"a/x@11"}, first.names())
 		w.events.Skip(w.coll.State().RV)
+		time.Sleep(24 * time.Hour)
 		l := ask(t, w.server, "/api/v1/pods?limit=1&continue="+first.Metadata.Continue)
 		require.Equal(t, []string{"b/x@12"}, l.names(), "nothing has changed")
 		w.change("b/y", "web", "")
