@@ -16,6 +16,7 @@ import (
 	"golang.org/x/term"
 	"k8s.io/utils/clock"
 
+	"github.com/snapcache/snapcache/internal/clocks"
 	"github.com/snapcache/snapcache/localapi"
 )
 
@@ -179,21 +180,26 @@ func printStatus(w io.Writer, s *localapi.Status) error {
 	if s.Snapshots != nil {
 		snapshots = "snapshots: " + s.Snapshots.Summary(time.Now())
 	}
-	return writeLines(w, append(alarmLines(s), verifiedLine(s.Collections), storeLine(s.Store), snapshots, agentLine(s.Agent))...)
+	return writeLines(w, append(alarmLines(s), verifiedLine(s.Collections, time.Now()), storeLine(s.Store), snapshots, agentLine(s.Agent))...)
 }
 
 // verifiedLine reports comparisons that found no difference. The others are alarms.
-func verifiedLine(collections []localapi.Collection) string {
-	same, oldest := int64(0), 0.0
+func verifiedLine(collections []localapi.Collection, now time.Time) string {
+	same, oldest, known := int64(0), time.Duration(0), true
 	for _, c := range collections {
 		if v := c.Verification; v != nil && v.Problem == "" && v.Left() == 0 {
-			same, oldest = same+1, max(oldest, time.Since(v.Time).Seconds())
+			age := clocks.AgeOf(clocks.Stamp{At: v.Time}, clocks.Stamp{At: now})
+			same, oldest, known = same+1, max(oldest, age.Duration()), known && age.Known()
 		}
 	}
 	if same == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s verified within %s: the same as the server's", plural(same, "collection", "collections"), localapi.Age(oldest))
+	when := "within " + localapi.Age(oldest.Seconds())
+	if !known {
+		when = "at an unknown time, as the clock is behind it"
+	}
+	return fmt.Sprintf("%s verified %s: the same as the server's", plural(same, "collection", "collections"), when)
 }
 
 func alarmLines(s *localapi.Status) []string {

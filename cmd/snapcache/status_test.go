@@ -131,3 +131,12 @@ func (f *failsOnce) Write(p []byte) (int, error) {
 	}
 	return len(p), nil
 }
+
+func TestVerifiedLine_WrongClock(t *testing.T) {
+	at := time.Date(2026, time.March, 1, 10, 0, 0, 0, time.UTC)
+	collections := []localapi.Collection{{Verification: &localapi.Verification{Time: at}}, {Verification: &localapi.Verification{Time: at.Add(-time.Hour)}}}
+	require.Equal(t, "2 collections verified within 3h0m: the same as the server's", verifiedLine(collections, at.Add(2*time.Hour)))
+	require.Equal(t, "2 collections verified at an unknown time, as the clock is behind it: the same as the server's",
+		verifiedLine(collections, at.Add(-time.Minute)))
+	require.Empty(t, verifiedLine(nil, at))
+}

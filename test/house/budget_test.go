@@ -28,9 +28,34 @@ const (
 var callerHolds = regexp.MustCompile(`\bcaller\b[^.]*\bholds\b`)
 
 // notProduct are the directories without product code.
-var notProduct = []string{"bench", "demo", "dist", "examples", "storetest", "test", "testdata", "tools"}
+var notProduct = []string{"bench", "clockstest", "demo", "dist", "examples", "storetest", "test", "testdata", "tools"}
 
 func TestBudget(t *testing.T) {
+	eachProductFile(t, func(path string, src []byte, file *ast.File) {
+		if n := bytes.Count(src, []byte("\n")); n > maxLines {
+			t.Errorf("%s: %d lines, the limit is %d", path, n, maxLines)
+		}
+		for _, group := range file.Comments {
+			if text := strings.ToLower(strings.Join(strings.Fields(group.Text()), " ")); callerHolds.MatchString(text) {
+				t.Errorf("%s: %q: make it a method of a type that holds the lock, or end its name with Locked", path, text)
+			}
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			spec, ok := n.(*ast.TypeSpec)
+			if !ok {
+				return true
+			}
+			fields, ok := spec.Type.(*ast.StructType)
+			if n := numFields(fields); ok && n > maxFields && !isOptions(spec.Name.Name) {
+				t.Errorf("%s: %s has %d fields, the limit is %d", path, spec.Name.Name, n, maxFields)
+			}
+			return true
+		})
+	})
+}
+
+// eachProductFile calls f with each Go file of the product, and its path in the project.
+func eachProductFile(t *testing.T, f func(path string, src []byte, file *ast.File)) {
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -49,29 +74,15 @@ func TestBudget(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if n := bytes.Count(src, []byte("\n")); n > maxLines {
-			t.Errorf("%s: %d lines, the limit is %d", path, n, maxLines)
-		}
 		file, err := parser.ParseFile(token.NewFileSet(), path, src, parser.ParseComments)
 		if err != nil {
 			return err
 		}
-		for _, group := range file.Comments {
-			if text := strings.ToLower(strings.Join(strings.Fields(group.Text()), " ")); callerHolds.MatchString(text) {
-				t.Errorf("%s: %q: make it a method of a type that holds the lock, or end its name with Locked", path, text)
-			}
+		rel, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
 		}
-		ast.Inspect(file, func(n ast.Node) bool {
-			spec, ok := n.(*ast.TypeSpec)
-			if !ok {
-				return true
-			}
-			fields, ok := spec.Type.(*ast.StructType)
-			if n := numFields(fields); ok && n > maxFields && !isOptions(spec.Name.Name) {
-				t.Errorf("%s: %s has %d fields, the limit is %d", path, spec.Name.Name, n, maxFields)
-			}
-			return true
-		})
+		f(filepath.ToSlash(rel), src, file)
 		return nil
 	})
 	require.NoError(t, err)

@@ -1,0 +1,120 @@
+package house_test
+
+import (
+	"go/ast"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// wallTime has the files that ask a clock for the time, and why a wrong one does no harm there:
+//
+//   - monotonic: the time is compared with times of this process alone, by their monotonic readings.
+//   - shown: it is for people, or dates what is stored; nothing is decided by it.
+//   - compared: it is compared with a stored time or one of another machine, and either may be wrong:
+//     see package internal/clocks.
+var wallTime = map[string]string{
+	"access/authenticator.go":                   "compared",
+	"access/authorizer.go":                      "compared",
+	"agent/agent.go":                            "shown",
+	"agent/internal/backup/backup.go":           "compared",
+	"agent/internal/collection/doubt.go":        "monotonic",
+	"agent/internal/collection/serve.go":        "compared",
+	"agent/internal/collection/stall.go":        "monotonic",
+	"agent/internal/collection/tracker.go":      "monotonic",
+	"agent/internal/kubernetes/access.go":       "compared",
+	"agent/internal/kubernetes/kubernetes.go":   "compared",
+	"agent/internal/purge/purge.go":             "monotonic, shown",
+	"agent/internal/repair/repair.go":           "monotonic",
+	"agent/internal/status/metrics.go":          "compared",
+	"agent/internal/status/status.go":           "compared",
+	"agent/internal/verify/key.go":              "monotonic",
+	"agent/internal/verify/verify.go":           "monotonic, shown",
+	"agent/reload.go":                           "shown",
+	"agent/report.go":                           "monotonic",
+	"agent/watchdog.go":                         "monotonic",
+	"cmd/snapcache/changes.go":                  "shown",
+	"cmd/snapcache/reset.go":                    "shown",
+	"cmd/snapcache/serve.go":                    "compared",
+	"cmd/snapcache/snapshot.go":                 "compared",
+	"cmd/snapcache/status.go":                   "shown",
+	"cmd/snapcache/terminal.go":                 "monotonic",
+	"informer/loop.go":                          "monotonic, shown",
+	"informer/metrics.go":                       "compared",
+	"informer/processor.go":                     "monotonic",
+	"informer/proof.go":                         "monotonic",
+	"informer/stats.go":                         "monotonic",
+	"kubeapi/admit.go":                          "monotonic",
+	"kubeapi/events.go":                         "monotonic",
+	"kubeapi/forward/exchange.go":               "monotonic",
+	"kubeapi/forward/identity.go":               "compared",
+	"kubeapi/frames.go":                         "shown",
+	"kubeapi/fresh.go":                          "compared",
+	"kubeapi/get.go":                            "shown",
+	"kubeapi/limits.go":                         "monotonic",
+	"kubeapi/list.go":                           "shown",
+	"kubeapi/openapi/serve.go":                  "shown",
+	"kubeapi/reader.go":                         "monotonic",
+	"kubeapi/serving/server.go":                 "monotonic",
+	"kubeapi/serving/users.go":                  "monotonic",
+	"kubeapi/tokens/handler.go":                 "compared",
+	"kubeapi/watch.go":                          "monotonic",
+	"localapi/reader.go":                        "compared",
+	"localapi/server.go":                        "monotonic",
+	"localapi/statuspage/browse.go":             "shown",
+	"localapi/statuspage/handler.go":            "monotonic, shown",
+	"localapi/statuspage/object.go":             "shown",
+	"reflector/reflector.go":                    "monotonic",
+	"reflector/watch.go":                        "monotonic",
+	"store/bolt/build.go":                       "monotonic",
+	"store/bolt/compact.go":                     "monotonic",
+	"store/bolt/internal/boltfile/committer.go": "monotonic",
+	"store/bolt/internal/boltfile/open.go":      "shown",
+	"store/bolt/internal/writeback/fold.go":     "monotonic",
+	"store/bolt/internal/writeback/log.go":      "monotonic",
+	"store/bolt/rekey.go":                       "monotonic",
+	"store/bolt/trim.go":                        "compared",
+	"upstream/failover.go":                      "monotonic",
+	"upstream/list.go":                          "monotonic",
+	"upstream/missed.go":                        "monotonic",
+}
+
+// TestWallTime checks that each file of the product that asks a clock for the time is in the list, with
+// the reason why it may.
+func TestWallTime(t *testing.T) {
+	found := map[string]bool{}
+	eachProductFile(t, func(path string, _ []byte, file *ast.File) {
+		ast.Inspect(file, func(n ast.Node) bool {
+			if call, ok := n.(*ast.CallExpr); ok && asksClock(call) {
+				found[path] = true
+			}
+			return true
+		})
+	})
+	for name, why := range wallTime {
+		for word := range strings.SplitSeq(why, ", ") {
+			require.Contains(t, []string{"monotonic", "shown", "compared"}, word, name)
+		}
+	}
+	require.Equal(t, slices.Sorted(maps.Keys(wallTime)), slices.Sorted(maps.Keys(found)))
+}
+
+// asksClock reports whether a call is of Now, Since or Until, of package time or a clock.
+func asksClock(call *ast.CallExpr) bool {
+	f, ok := call.Fun.(*ast.SelectorExpr)
+	if !ok || !slices.Contains([]string{"Now", "Since", "Until"}, f.Sel.Name) {
+		return false
+	}
+	of := ""
+	switch x := f.X.(type) {
+	case *ast.Ident:
+		of = x.Name
+	case *ast.SelectorExpr:
+		of = x.Sel.Name
+	}
+	of = strings.ToLower(of)
+	return of == "time" || of == "c" || of == "clk" || strings.HasSuffix(of, "clock")
+}
