@@ -27,10 +27,10 @@ const (
 	minBlockBytes, maxBlockBytes = 4, 128 << 10
 )
 
-// Codecs compresses and decompresses payloads, with dictionaries that are stored in the file. It
-// keeps an encoder for each that is in use, and at most maxDecoders decoders, and is safe for concurrent use. Codecs are never
-// closed: without a stream they own only memory, and records are decoded after the database is
-// closed.
+// Codecs compresses and decompresses payloads, with dictionaries that are stored in the file. It keeps an
+// encoder for each that is in use, and at most maxDecoders decoders, and is safe for concurrent use.
+// Codecs are never closed: without a stream they own only memory, and records are decoded after the
+// database is closed.
 type Codecs struct {
 	mu       sync.Mutex
 	encoders map[uint32]*zstd.Encoder

@@ -123,8 +123,8 @@ func EncodeDict(key, content []byte) []byte {
 	return putFrameHeader(key, append(make([]byte, frameBody, frameBody+len(content)), content...))
 }
 
-// DecodeDict returns the content in a buffer of its own, nil if it is corrupt or too large. The checksum of a
-// record covers its compressed bytes: with a changed dictionary these would decode to something else.
+// DecodeDict returns the content in a buffer of its own, nil if it is corrupt or too large. The checksum of
+// a record covers its compressed bytes: with a changed dictionary these would decode to something else.
 func DecodeDict(key, b []byte) []byte {
 	content := frameContent(key, b)
 	if len(content) > MaxDictBytes {
