@@ -238,19 +238,6 @@ func (r *Reflector) wentBack(ctx context.Context, rv string) error {
 	return lags(why, err)
 }
 
-// confirm returns the error of an item of a list. If that is the proof of another history, but the
-// server refuses the checkpoint at the moment, it lags, as above, and the item proves nothing.
-func (r *Reflector) confirm(ctx context.Context, err error) error {
-	refused := asRelist(err)
-	if refused == nil || refused.Reason != store.ReasonRVAhead {
-		return err
-	}
-	if probe := r.opts.Source.Probe(ctx, r.rv); probe != nil && !errors.Is(probe, upstream.ErrAhead) {
-		return lags(refused.Err, probe)
-	}
-	return err
-}
-
 // lags returns the error for a server whose list is too old. probe, which may be nil, may have the time
 // to wait.
 func lags(why, probe error) error {

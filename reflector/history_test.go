@@ -49,10 +49,11 @@ func TestListOfAnotherHistory(t *testing.T) {
 		{"before the checkpoint", "150", "60", []error{nil, ahead}, append([]string{"item a@60", "probe 150", "abort", back}, again...)},
 		{"before the checkpoint, of a server that lags", "150", "60", []error{nil, lags, ahead}, retried(tried, back)},
 		{"before the checkpoint, of one that has lagged", "150", "60", []error{nil, nil, ahead}, retried(tried, back)},
-		{"an older object", "90", "61", nil, append([]string{"probe 90", "abort", older}, again...)},
-		{"an older object, the server is behind", "90", "61", []error{nil, ahead}, append([]string{"probe 90", "abort", older}, again...)},
-		{"an older object, of a server that lags", "90", "61", []error{nil, lags}, retried([]string{"probe 90"}, older)},
-		{"a change that was not one", "90", "59", nil, append([]string{"probe 90", "abort", "refused rv-ahead: a is at 60 on the server, which the checkpoint 90 should have brought"}, again...)},
+		{"an older object", "90", "61", nil, append([]string{"abort", older}, again...)},
+		{"an older object before the checkpoint", "150", "61", []error{nil, ahead}, append([]string{"probe 150", "abort", back}, again...)},
+		{"an older object of a server that lags", "150", "61", []error{nil, lags, ahead}, retried([]string{"probe 150"}, back)},
+		{"an older object of a server that has lagged", "150", "61", []error{nil, nil, ahead}, retried([]string{"probe 150"}, back)},
+		{"a change that was not one", "90", "59", nil, append([]string{"abort", "refused rv-ahead: a is at 60 on the server, which the checkpoint 90 should have brought"}, again...)},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			s := &script{refusals: true, watches: []answer{{err: gone}}, probes: x.probes, listItems: []*object.Object{pod("a", 60)}, held: held(x.held)}

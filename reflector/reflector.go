@@ -296,18 +296,28 @@ func (r *Reflector) listOnce(ctx context.Context, cluster, schema string, pageSi
 			list.seed = server
 		}
 	}
+	var refused *RelistError
 	list.rv, err = r.opts.Source.List(ctx, opts, func(o *object.Object) error {
 		if !r.expected(o) {
 			return nil
 		}
 		list.items++
-		return r.confirm(ctx, r.opts.Queue.ReplaceItem(o))
+		err := r.opts.Queue.ReplaceItem(o)
+		if proof := asRelist(err); proof != nil {
+			// It is one only if the list is not of an older state, which is known at its end.
+			refused = cmp.Or(refused, proof)
+			return nil
+		}
+		return err
 	})
 	if err != nil {
 		return list, err
 	}
 	if err := r.wentBack(ctx, list.rv); err != nil {
 		return list, err
+	}
+	if refused != nil {
+		return list, refused
 	}
 	return list, r.opts.Queue.EndReplace(list.rv)
 }
