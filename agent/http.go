@@ -71,7 +71,7 @@ func (a *Agent) metricsHandler() http.Handler {
 // statusPage returns the status page; the bare one is for every user of this machine.
 func (a *Agent) statusPage(bare bool) http.Handler {
 	node, _ := os.Hostname() // if it fails, the page shows no name
-	return statuspage.Handler(statuspage.Options{Source: a.source, Node: node, Bare: bare, Done: a.stopping})
+	return statuspage.Handler(statuspage.Options{Source: a.source, Table: a.kube.Table, Node: node, Bare: bare, Done: a.stopping})
 }
 
 // listen returns the socket that systemd passed, or else opens localAPI.socket.

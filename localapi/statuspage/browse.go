@@ -1,6 +1,7 @@
 package statuspage
 
 import (
+	"context"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -182,22 +183,47 @@ func (h *handler) objects(r *http.Request, s *sheet) error {
 		return err
 	}
 	s.Filter, s.Choices = &q, values[0]
-	s.Head = []string{"Namespace", "Name", "Version", "Size"}
 	s.Links = []cell{{Text: "changes of the last hour", Link: link("/browse/", c.ID, "/changes")}}
-	last := ""
-	return h.opts.Source.Keys(r.Context(), ids, q, func(_ string, k localapi.Key) error {
-		if len(s.Rows) == maxRows {
-			s.Links = append(s.Links, cell{Text: "next page", Link: link("/browse/", c.ID, "", "namespace", q.Namespace, "name", q.NamePrefix, "after", last)})
+	var keys []string
+	err = h.opts.Source.Keys(r.Context(), ids, q, func(_ string, k localapi.Key) error {
+		if len(keys) == maxRows {
+			s.Links = append(s.Links, cell{Text: "next page", Link: link("/browse/", c.ID, "", "namespace", q.Namespace, "name", q.NamePrefix, "after", keys[maxRows-1])})
 			return nil
 		}
-		last = k.Key
-		namespace := store.KeyNamespace(k.Key)
-		s.Rows = append(s.Rows, []cell{
-			{Text: namespace}, {Text: strings.TrimPrefix(k.Key, namespace+"/"), Link: link("/browse/", c.ID, "/object", "key", k.Key)},
-			{Text: k.ResourceVersion}, {Text: localapi.Size(int64(k.Bytes))},
-		})
+		keys = append(keys, k.Key)
 		return nil
 	})
+	return errors.Join(err, h.rows(r.Context(), s, c, keys))
+}
+
+// rows adds the rows of objects to a page, with the columns of kubectl get. An object that was deleted
+// meanwhile has none.
+func (h *handler) rows(ctx context.Context, s *sheet, c localapi.Collection, keys []string) (failed error) {
+	var columns []string
+	var cells func(raw []byte) ([]string, error)
+	if h.opts.Table != nil && !isForeignSecret(c) {
+		columns, cells = h.opts.Table(c.ID)
+	}
+	s.Head = append([]string{"Namespace", "Name"}, columns...)
+	for _, key := range keys {
+		namespace := store.KeyNamespace(key)
+		row := []cell{{Text: namespace}, {Text: strings.TrimPrefix(key, namespace+"/"), Link: link("/browse/", c.ID, "/object", "key", key)}}
+		err := error(nil)
+		if cells != nil {
+			err = h.opts.Source.Objects(ctx, []string{c.ID}, localapi.ObjectQuery{Key: key}, func(raw []byte) error {
+				texts, err := cells(raw)
+				for _, text := range texts {
+					row = append(row, cell{Text: text})
+				}
+				return err
+			})
+		}
+		if errors.Is(err, store.ErrNotFound) {
+			continue
+		}
+		s.Rows, failed = append(s.Rows, row), errors.Join(failed, err)
+	}
+	return failed
 }
 
 func (h *handler) changes(r *http.Request, s *sheet) error {

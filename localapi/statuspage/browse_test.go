@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	bbolt "go.etcd.io/bbolt"
 	testingclock "k8s.io/utils/clock/testing"
 
+	"github.com/snapcache/snapcache/kubeapi"
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
@@ -92,7 +94,31 @@ type site struct{ handler http.Handler }
 
 func newSite(db store.DB) site {
 	at := testingclock.NewFakeClock(now)
-	return site{Handler(Options{Node: "edge-7", Source: localapi.FromDB(db, localapi.Options{Clock: at}), Clock: at})}
+	collections := []*kubeapi.Collection{}
+	stored, err := db.Collections()
+	if err != nil {
+		panic(err)
+	}
+	for _, info := range stored {
+		collections = append(collections, &kubeapi.Collection{
+			Info: func() store.Info { return info }, Description: sync.OnceValue(func() *store.Description { return described(db, info.ID) }),
+		})
+	}
+	api := kubeapi.New(kubeapi.Options{Clock: at, Collections: func() []*kubeapi.Collection { return collections }})
+	return site{Handler(Options{Node: "edge-7", Source: localapi.FromDB(db, localapi.Options{Clock: at}), Table: api.Table, Clock: at})}
+}
+
+func described(db store.DB, id string) *store.Description {
+	v, err := db.View(id)
+	if err != nil {
+		panic(err)
+	}
+	defer v.Close()
+	d, err := v.Description()
+	if err != nil {
+		panic(err)
+	}
+	return &d
 }
 
 func cachedSite(t *testing.T) site {
@@ -167,7 +193,7 @@ func TestBrowse_LinksLeadFromTheStatusPageToAnObject(t *testing.T) {
 	maps := s.get(t, shop.links("configmaps")[0])
 	require.Equal(t, 200, maps.code)
 	require.Contains(t, maps.text, "stored, 3m0s old")
-	require.Contains(t, maps.text, "Namespace Name Version Size shop new 8 138 B shop till 6")
+	require.Contains(t, maps.text, "Namespace Name Data Age shop new 1 <unknown> shop till 2 <unknown>")
 	require.Contains(t, maps.body, `<option>kiosk</option><option selected>shop</option>`)
 
 	till := s.get(t, maps.links("till")[0])
@@ -249,7 +275,7 @@ func TestBrowse_HostileTextIsEscaped(t *testing.T) {
 	require.Equal(t, "/browse/a%2Fb%3Fc/object?key=d%26e", link("/browse/", "a/b?c", "/object", "key", "d&e", "name", ""))
 	none := s.get(t, "/browse/configmaps?namespace="+url.QueryEscape(evil)+"&name="+url.QueryEscape(evil)+"&after="+url.QueryEscape(evil))
 	require.Equal(t, 200, none.code)
-	require.Contains(t, none.text, "Namespace Name Version Size none")
+	require.Contains(t, none.text, "Namespace Name Data Age none")
 	require.Contains(t, s.get(t, "/browse/?namespace="+url.QueryEscape(evil)).text, "objects in namespace "+evil)
 }
 
@@ -281,6 +307,42 @@ type: Opaque
 `, a.yaml)
 	require.Contains(t, a.text, "The values are not shown here: snapcache dump secrets prints them.")
 	require.Empty(t, a.links("as JSON"), "no link to the JSON of a Secret")
+}
+
+// The objects of a resource have the columns of kubectl get, those of a Secret without its values, even if a
+// definition has a column for one.
+func TestBrowse_ColumnsOfGet(t *testing.T) {
+	db := memory.New()
+	defer db.Close()
+	list(t, db, info("pods", "Pod", true), checkpoint(5, time.Minute), parsed(t, fmt.Sprintf(
+		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web","namespace":"shop","uid":"u","resourceVersion":"4","creationTimestamp":%q},
+		"spec":{"containers":[{"name":"c"},{"name":"d"}]},"status":{"phase":"Running","containerStatuses":[{"name":"c","ready":true,"restartCount":2,"state":{"running":{}}},{"name":"d","restartCount":1,"state":{"waiting":{"reason":"CrashLoopBackOff"}}}]}}`,
+		now.Add(-3*time.Hour).UTC().Format(time.RFC3339))))
+	list(t, db, info("secrets", "Secret", true), checkpoint(5, time.Minute), parsed(t,
+		`{"apiVersion":"v1","kind":"Secret","type":"Opaque","metadata":{"name":"token","namespace":"shop","uid":"u","resourceVersion":"4"},"data":{"password":"aHVudGVyMg=="}}`))
+	columns := store.Description{Custom: true, Columns: []store.Column{
+		{Name: "Value", Type: "string", JSONPath: ".data.password"}, {Name: "More", Type: "string", Priority: 1, JSONPath: ".data.password"},
+	}}
+	for _, kind := range []string{"Secret", "Widget"} {
+		x := info(strings.ToLower(kind)+"s.example.com", kind, true)
+		x.Group, x.Resource = "example.com", strings.ToLower(kind)+"s"
+		c := list(t, db, x, checkpoint(5, time.Minute), parsed(t, fmt.Sprintf(
+			`{"apiVersion":"example.com/v1","kind":%q,"metadata":{"name":"x","namespace":"shop","uid":"u","resourceVersion":"4"},"data":{"password":"hunter2"}}`, kind)))
+		require.NoError(t, c.Describe(columns))
+	}
+	s := newSite(db)
+	for path, want := range map[string]string{
+		"/browse/pods":                "Namespace Name Ready Status Restarts Age shop web 1/2 CrashLoopBackOff 3 3h",
+		"/browse/secrets":             "Namespace Name Type Data Age shop token Opaque 1 <unknown>",
+		"/browse/secrets.example.com": "Namespace Name shop x",
+		"/browse/widgets.example.com": "Namespace Name Value shop x hunter2",
+	} {
+		a := s.get(t, path)
+		require.Equal(t, 200, a.code, a.text)
+		require.Contains(t, a.text, want)
+	}
+	require.NotContains(t, s.get(t, "/browse/widgets.example.com").text, "More", "a column of -o wide")
+	require.NotContains(t, s.get(t, "/browse/secrets.example.com").body, "hunter2")
 }
 
 // A collection with many objects comes in pages, which together have each object once, also under a
@@ -384,7 +446,7 @@ func TestBrowse_CorruptRecords(t *testing.T) {
 		text       string
 	}{
 		{"collections", "/browse/", 500, "configmaps 2"},
-		{"objects", "/browse/configmaps", 500, "shop till 6"},
+		{"objects", "/browse/configmaps", 500, "shop till 2"},
 		{"changes", "/browse/configmaps/changes", 500, "modified shop/till"},
 		{"the object", "/browse/configmaps/object?key=shop/new", 500, ""},
 	} {

@@ -60,6 +60,10 @@ type Options struct {
 	// Source provides the status. It has to be a running agent's.
 	Source localapi.Source
 
+	// Table returns the columns of a collection's objects besides their names, and the function that
+	// returns an object's cells, from its JSON: see kubeapi.Server.Table. Nil for no columns.
+	Table func(collection string) (columns []string, cells func(raw []byte) ([]string, error))
+
 	// Node is the name of the machine, to distinguish several pages.
 	Node string
 

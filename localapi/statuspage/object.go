@@ -55,7 +55,7 @@ func (h *handler) object(r *http.Request, s *sheet) error {
 // show adds an object to the page. The values of a Secret are left out.
 func (s *sheet) show(raw []byte, c localapi.Collection, key string) error {
 	s.Facts.add("Size", localapi.Size(int64(len(raw))))
-	secret := c.Resource == "secrets" || c.Kind == "Secret"
+	secret := isSecret(c)
 	if secret {
 		s.Notes = append(s.Notes, "The values are not shown here: snapcache dump "+c.Resource+" prints them.")
 	} else {
@@ -80,6 +80,11 @@ func (s *sheet) show(raw []byte, c localapi.Collection, key string) error {
 	s.Text = text.String()
 	return err
 }
+
+func isSecret(c localapi.Collection) bool { return c.Resource == "secrets" || c.Kind == "Secret" }
+
+// isForeignSecret reports whether objects may have values of a Secret in columns of their own.
+func isForeignSecret(c localapi.Collection) bool { return isSecret(c) && c.Group != "" }
 
 // hide replaces all values of a Secret by their lengths, except for those that describe it. Its
 // annotations may repeat the data: kubectl apply keeps the last applied object in one.

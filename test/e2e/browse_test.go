@@ -45,6 +45,16 @@ func wide(t *testing.T) *memory.DB {
 	return db
 }
 
+// columns are those of a pod or, for a custom resource, twelve.
+func columns(collection string) ([]string, func([]byte) ([]string, error)) {
+	heads, cells := []string{"Ready", "Status", "Restarts", "Age"}, []string{"0/1", "Init:CrashLoopBackOff", "1274 (3m12s ago)", "411d"}
+	if strings.Contains(collection, ".") {
+		heads = strings.Split("Desired Updated Available Unavailable Phase Reason Version Upgradeable Degraded Owner Zone Age", " ")
+		cells = heads
+	}
+	return heads, func([]byte) ([]string, error) { return cells, nil }
+}
+
 // TestObjectPagesLayout follows the links from the status page to an object, on screens down to the
 // smallest phone and without scripts: no page is wider than the screen, all text contrasts with its
 // background, and the browser has nothing to complain of.
@@ -52,7 +62,7 @@ func TestObjectPagesLayout(t *testing.T) {
 	t.Parallel()
 	b := newBrowser(t)
 	server := httptest.NewServer(statuspage.Handler(statuspage.Options{
-		Source: localapi.FromDB(wide(t), localapi.Options{}), Node: "edge-store-0042", Done: t.Context().Done(),
+		Source: localapi.FromDB(wide(t), localapi.Options{}), Table: columns, Node: "edge-store-0042", Done: t.Context().Done(),
 	}))
 	t.Cleanup(server.Close)
 	command(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
@@ -79,6 +89,9 @@ func TestObjectPagesLayout(t *testing.T) {
 			follow("next-page", "nav a:last-child", "configmaps")
 			follow("object", "tbody a", "shop-")
 			require.Contains(t, b.text("pre"), "kind: ConfigMap")
+			b.open(server.URL+"/browse/horizontallyscaledcashregisters.inventory.shops.example.com", s)
+			look("custom")
+			require.GreaterOrEqual(t, evaluate[int64](b, `document.querySelectorAll("tbody td")[1].clientWidth`), int64(90), "the name can be read")
 			b.open(server.URL+"/browse/configmaps", s)
 			follow("changes", "nav a", "changes of the last hour")
 			b.open(server.URL+"/browse/secrets", s)

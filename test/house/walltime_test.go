@@ -48,6 +48,7 @@ var wallTime = map[string]string{
 	"informer/proof.go":                         "monotonic",
 	"informer/stats.go":                         "monotonic",
 	"kubeapi/admit.go":                          "monotonic",
+	"kubeapi/columns.go":                        "shown",
 	"kubeapi/events.go":                         "monotonic",
 	"kubeapi/forward/exchange.go":               "monotonic",
 	"kubeapi/forward/identity.go":               "compared",

@@ -141,6 +141,11 @@ func (a *API) Close() error {
 	return err
 }
 
+// Table is [kubeapi.Server.Table].
+func (a *API) Table(collection string) (columns []string, cells func(raw []byte) ([]string, error)) {
+	return a.server.Table(collection)
+}
+
 func (a *API) dir() string         { return serving.Dir(a.Config().Store.Path) }
 func (a *API) versionFile() string { return filepath.Join(a.dir(), "version.json") }
 
