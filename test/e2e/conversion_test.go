@@ -3,8 +3,12 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"encoding/pem"
 	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -59,32 +63,85 @@ func TestConversionWebhookGone(t *testing.T) {
 		_, err = definitions.Patch(t.Context(), "gadgets.example.com", types.MergePatchType, patch, metav1.PatchOptions{})
 		require.NoError(t, err)
 	}
+	webhook := newConversionWebhook(t)
+	byWebhook := func(url string, authority []byte) map[string]any {
+		return map[string]any{"strategy": "Webhook", "webhook": map[string]any{
+			"conversionReviewVersions": []any{"v1"}, "clientConfig": map[string]any{"url": url, "caBundle": authority},
+		}}
+	}
+	converts := byWebhook(webhook.URL, webhook.authority)
+	convert(converts)
 	x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: "- resource: gadgets.v2.example.com", more: "health: {maxStaleness: 1s}"})
 	a := x.start()
 	a.awaitCaughtUp(anywhere("gadgets.example.com"))
 
-	for _, reads := range []bool{true, false} {
-		convert(map[string]any{"strategy": "Webhook", "webhook": map[string]any{
-			"conversionReviewVersions": []any{"v1"}, "clientConfig": map[string]any{"url": "https://" + freeAddress(t) + "/convert"},
-		}})
-		name := map[bool]string{true: "two", false: "three"}[reads]
-		require.NoError(t, create(name))
+	for _, c := range []struct {
+		name        string
+		gone, heals func()
+		reads       bool
+	}{
+		{"two", func() { webhook.gone.Store(true) }, func() { webhook.gone.Store(false) }, true},
+		{"three", func() { webhook.gone.Store(true) }, func() { webhook.gone.Store(false) }, false},
+		// The server ends all watches when a definition changes.
+		{"four", func() { convert(byWebhook("https://"+freeAddress(t)+"/convert", nil)) }, func() { convert(converts) }, true},
+	} {
+		c.gone()
+		require.NoError(t, create(c.name))
+		began := time.Now()
 		a.await("not fresh", func(s *localapi.Status) string {
-			if reads {
-				_ = a.overSocket("/apis/example.com/v2/namespaces/default/gadgets/" + name)
+			if c.reads {
+				_ = a.overSocket("/apis/example.com/v2/namespaces/default/gadgets/" + c.name)
 			}
 			if c := collections(s)["gadgets.example.com"]; c.CaughtUp || c.AgeSeconds < 2 || c.Problem == "" {
 				return c.Freshness() + ", " + c.Problem
 			}
 			return ""
 		})
+		t.Logf("%s: not fresh after %s", c.name, time.Since(began).Round(time.Second))
 		require.Equal(t, http.StatusServiceUnavailable, a.ready())
 		require.NotEqual(t, "0", a.overSocket("/apis/example.com/v2/namespaces/default/gadgets/one").Header.Get("Age"))
-		convert(map[string]any{"strategy": "None", "webhook": nil})
+		c.heals()
 		a.awaitCaughtUp(anywhere("gadgets.example.com"))
 		poll(t, "the new object", nil, func(context.Context) (bool, error) {
-			return a.overSocket("/apis/example.com/v2/namespaces/default/gadgets/"+name).StatusCode == http.StatusOK, nil
+			return a.overSocket("/apis/example.com/v2/namespaces/default/gadgets/"+c.name).StatusCode == http.StatusOK, nil
 		})
 		require.Equal(t, http.StatusOK, a.ready())
 	}
+}
+
+// conversionWebhook converts custom resources whose versions differ in nothing else.
+type conversionWebhook struct {
+	*httptest.Server
+	authority []byte // PEM
+	gone      atomic.Bool
+}
+
+func newConversionWebhook(t *testing.T) *conversionWebhook {
+	w := &conversionWebhook{}
+	w.Server = httptest.NewTLSServer(w)
+	t.Cleanup(w.Close)
+	w.authority = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: w.Certificate().Raw})
+	return w
+}
+
+func (w *conversionWebhook) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	var review struct {
+		Request struct {
+			UID               string           `json:"uid"`
+			DesiredAPIVersion string           `json:"desiredAPIVersion"`
+			Objects           []map[string]any `json:"objects"`
+		} `json:"request"`
+	}
+	if w.gone.Load() || json.NewDecoder(r.Body).Decode(&review) != nil {
+		http.Error(rw, "gone", http.StatusBadGateway)
+		return
+	}
+	for _, o := range review.Request.Objects {
+		o["apiVersion"] = review.Request.DesiredAPIVersion
+	}
+	_ = json.NewEncoder(rw).Encode(map[string]any{ // a server that is gone needs no answer
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview", "response": map[string]any{
+			"uid": review.Request.UID, "result": map[string]any{"status": "Success"}, "convertedObjects": review.Request.Objects,
+		},
+	})
 }

@@ -44,6 +44,7 @@ type site struct {
 	log        string
 	metrics    string // address
 	env        []string
+	program    string // path
 }
 
 // settings are the parts of a configuration that differ between tests.
@@ -66,7 +67,7 @@ func newSite(t *testing.T, s settings) *site {
 		t: t, dir: dir, kubeconfig: s.kubeconfig,
 		config: filepath.Join(dir, "agent.yaml"), db: filepath.Join(dir, "state", "cache.db"),
 		socket: filepath.Join(dir, "agent.sock"), log: filepath.Join(dir, "agent.log"),
-		metrics: freeAddress(t),
+		metrics: freeAddress(t), program: binary,
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -120,9 +121,9 @@ func (x *site) tail() string {
 	return string(b[max(0, len(b)-logTail):])
 }
 
-// command returns the program with arguments. The test's environment must not affect it.
+// command returns the site's program with arguments. The test's environment must not affect it.
 func (x *site) command(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, binary, args...)
+	cmd := exec.CommandContext(ctx, x.program, args...)
 	cmd.Dir = x.dir
 	cmd.Env = append([]string{"HOME=" + x.dir, "PATH=" + os.Getenv("PATH"), "TMPDIR=" + os.TempDir()}, x.env...)
 	return cmd
