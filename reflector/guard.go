@@ -201,10 +201,15 @@ func (r *Reflector) clusterChanged(cluster string) error {
 // two are equal, or if the server's is not known now.
 func (r *Reflector) schemaChanged(ctx context.Context) error {
 	now, err := r.opts.Schema(ctx)
-	switch {
-	case err != nil:
+	if err != nil {
 		return fmt.Errorf("compare the schema: %w", err)
-	case now == "" || now == r.schema:
+	}
+	return r.anotherSchema(now)
+}
+
+// anotherSchema compares a schema, empty if it is not known, with that of the stored objects.
+func (r *Reflector) anotherSchema(now string) error {
+	if now == "" || now == r.schema {
 		return nil
 	}
 	return newRelistError(store.ReasonSchemaChanged, "the schema is %s, and was %s", now, cmp.Or(r.schema, "not known"))

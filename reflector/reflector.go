@@ -229,6 +229,9 @@ func (r *Reflector) list(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := r.anotherSchema(schema); err != nil && r.mustBeOneHistory() {
+		return r.relistFor(err) // the stored objects have another form, whatever the list was for
+	}
 	list, err := r.listOnce(ctx, cluster, schema, r.opts.PageSize)
 	if expired(err) {
 		// The server compacted the state between two pages. A list in one body can't expire.

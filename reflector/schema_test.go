@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/snapcache/snapcache/reflector"
+	"github.com/snapcache/snapcache/store"
 )
 
 // The schema is compared before a resume and after a watch. If it has changed, the objects are
@@ -65,6 +66,33 @@ func TestSchemaChanged(t *testing.T) {
 			if begun >= 0 {
 				require.Equal(t, x.watches, has(log[:begun], "watch"), "%q", log)
 			}
+		})
+	}
+}
+
+// TestSchemaChangedBeforeOtherList: a list for another reason takes an object with a known
+// resourceVersion as unchanged. If the schema has changed, it is made as schema-changed.
+func TestSchemaChangedBeforeOtherList(t *testing.T) {
+	for _, x := range []struct {
+		name, schema string
+		reason       store.Reason
+		want         string
+	}{
+		{"expired", "2", store.ReasonExpired, "begin schema-changed uid:1 force=true"},
+		{"requested", "2", store.ReasonRequested, "begin schema-changed uid:1 force=true"},
+		{"the same", "1", store.ReasonExpired, "begin expired uid:1 force=false"},
+		{"not known now", "", store.ReasonExpired, "begin expired uid:1 force=false"},
+		{"the first list", "2", store.ReasonInitial, "begin initial uid:1 force=false"},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			s := &script{watches: []answer{{lasts: full}}}
+			log := play(t, s, time.Minute, func(o *reflector.Options) {
+				o.Checkpoint.Schema, o.Reason = "1", x.reason
+				o.Schema = func(context.Context) (string, error) { return x.schema, nil }
+			})
+			require.Equal(t, 1, has(log, "begin"), "%q", log)
+			require.Equal(t, 1, has(log, x.want), "%q", log)
+			require.Equal(t, x.schema, s.replace.Schema)
 		})
 	}
 }
