@@ -105,6 +105,7 @@ func Run(ctx context.Context, cfg *config.AgentConfiguration, opts Options) erro
 	a := &Agent{
 		opts: opts, log: opts.Logger, damages: repair.NewDamages(), started: now, settings: newSettings(cfg, now),
 	}
+	a.kube = &kubernetes.API{Config: a.config, All: a.all, Named: make(chan struct{}, 1), Clock: a.clock, Log: a.log}
 	a.verifier = &verify.Verifier{Clock: a.clock, All: a.all, Interval: reloadable(a.settings, func(c *config.AgentConfiguration) time.Duration {
 		return c.Verify.Interval.Duration
 	})}
@@ -326,7 +327,6 @@ func (a *Agent) openCollections() error {
 // error.
 func (a *Agent) serve(ctx context.Context, cluster *upstream.Cluster) (err error) {
 	a.stopping = ctx.Done()
-	a.kube = &kubernetes.API{Config: a.config, All: a.all, Clock: a.clock, Log: a.log}
 	a.kube.OpenStore = func(path string) (store.DB, error) { return a.openSmallStore(ctx, path) }
 	if !a.config().Metrics.Disabled {
 		metrics := sync.OnceValue(func() http.Handler { return a.status.Metrics() })
@@ -437,7 +437,7 @@ func (a *Agent) config() *config.AgentConfiguration { return a.settings.get() }
 func (a *Agent) collectionOptions(reloaded bool) collection.Options {
 	return collection.Options{
 		DB: a.db, Clock: a.clock, Log: a.log, ForeignCheckpoint: a.opening.foreign, Reloaded: reloaded,
-		Attributes: a.config().KubernetesAPI.Enabled(),
+		Attributes: a.config().KubernetesAPI.Enabled(), Named: a.kube.Named,
 		PurgeAfter: func() time.Duration { return a.config().Secrets.PurgeAfter.Duration },
 	}
 }

@@ -66,7 +66,7 @@ func TestKubernetesAPI(t *testing.T) {
 			defer answer.Body.Close()
 			body, err := io.ReadAll(answer.Body)
 			require.NoError(t, err)
-			require.Equal(t, http.StatusTooManyRequests, answer.StatusCode, "the server has not named the resource yet")
+			require.Equal(t, http.StatusServiceUnavailable, answer.StatusCode, "the server has not named the resource yet")
 			require.Contains(t, string(body), `"kind":"Status"`)
 		})
 	}

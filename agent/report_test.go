@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/snapcache/snapcache/agent/internal/collection"
+	"github.com/snapcache/snapcache/agent/internal/kubernetes"
 	"github.com/snapcache/snapcache/agent/internal/status"
 	"github.com/snapcache/snapcache/config"
 	"github.com/snapcache/snapcache/store"
@@ -55,6 +56,7 @@ func TestProgress(t *testing.T) {
 		var terminal bytes.Buffer
 		a := &Agent{
 			opts: Options{Progress: &terminal}, log: slog.New(slog.DiscardHandler), settings: newSettings(&config.AgentConfiguration{}, time.Now()),
+			kube: &kubernetes.API{},
 		}
 		c := collection.New(collection.Spec{ID: "pods"}, a.collectionOptions(false))
 		a.setCollections([]*collection.Collection{c})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/snapcache/snapcache/agent/internal/kubernetes"
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/restore"
 	"github.com/snapcache/snapcache/store/bolt"
@@ -64,7 +65,7 @@ func TestForeignCheckpoint(t *testing.T) {
 		if elsewhere {
 			require.NoError(t, db.SetOrigin("a snapshot"))
 		}
-		a := &Agent{settings: newSettings(n.cfg, time.Now()), log: slog.New(slog.DiscardHandler)}
+		a := &Agent{settings: newSettings(n.cfg, time.Now()), log: slog.New(slog.DiscardHandler), kube: &kubernetes.API{}}
 		require.NoError(t, a.opened(db, restore.File{Outcome: restore.Opened}))
 		require.NoError(t, a.openCollections())
 		require.Equal(t, elsewhere, a.collectionOptions(false).ForeignCheckpoint)

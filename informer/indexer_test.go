@@ -405,7 +405,9 @@ func TestReadErrors(t *testing.T) {
 // An object that can't be decoded is left out of a list and reported.
 func TestUndecodableObject(t *testing.T) {
 	db := memory.New()
-	coll, err := db.Open(storetest.Info("pods"))
+	info := storetest.Info("pods")
+	info.Kind = "" // an indexer without a scheme knows no kind
+	coll, err := db.Open(info)
 	require.NoError(t, err)
 	bad := parse(t, `{"metadata":{"name":"bad","namespace":"x"},"spec":"none"}`)
 	require.NoError(t, coll.Apply(store.Batch{Changes: []store.Change{storetest.Put(bad), storetest.Put(parse(t, `{"metadata":{"name":"good","namespace":"x"}}`))}}))

@@ -73,7 +73,8 @@ func WithStore(db store.DB, id string) Option {
 
 // WithScope declares what the ListerWatcher lists: the resource, namespace and selectors, and the
 // name of the transform. If it changes, the stored objects are delivered at the start, and then listed
-// again. Without WithScope a ListerWatcher that has changed goes unnoticed.
+// again. Without WithScope a ListerWatcher that has changed goes unnoticed. Kind and Namespaced are not
+// used: the kind is that of the informer's objects.
 func WithScope(s store.Scope) Option { return func(o *options) { o.scope = s } }
 
 // WithScheme sets the scheme that has the kinds of Go types, so that objects are stored with

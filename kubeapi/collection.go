@@ -69,6 +69,10 @@ type Collection struct {
 	// Changed returns a channel that is closed at the next change of the checkpoint; nil for a file.
 	Changed func() <-chan struct{}
 
+	// Refresh reads again what the server publishes about the resource, if that is not known to be
+	// current. A request waits for it that names something unknown. Nil for a file.
+	Refresh func(context.Context)
+
 	// Events has the collection's newest events; nil for a file.
 	Events *Events
 
@@ -125,8 +129,9 @@ type catalog struct {
 	known   map[*Collection]*served
 	ordered []*served // the values of known, by ID; nil if it has to be made
 
-	docs       *discovery.Documents // of documented; nil if there are none yet
-	documented []*served
+	docs         *discovery.Documents // of these two; nil if there are none yet
+	documented   []*served
+	undocumented []schema.GroupVersion
 }
 
 // all returns the collections as they are now, ordered by ID. The caller must not change the slice.

@@ -68,9 +68,8 @@ type event struct {
 	at    time.Time
 	bytes int64
 
-	once        sync.Once
-	now, before selector.Attributes
-	err         error
+	once  sync.Once
+	known attributes
 
 	located  sync.Once
 	metadata []byte // a part of the object's JSON, so that it takes no memory
@@ -184,6 +183,18 @@ func (e *Events) End() {
 	e.resetLocked("")
 }
 
+// Wake makes all watches look whether the resource is still described as they know it.
+func (e *Events) Wake() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, readers := range e.followers {
+		for r := range readers {
+			r.look()
+		}
+	}
+	e.notifyChangedLocked()
+}
+
 // resetLocked drops the events. Readers follow on if rv is the head.
 func (e *Events) resetLocked(rv string) {
 	e.events, e.newest, e.pending, e.bytes = nil, map[string]*event{}, nil, 0
@@ -202,6 +213,10 @@ func (e *Events) resetLocked(rv string) {
 // advanceLocked moves the head, and wakes those who wait for that.
 func (e *Events) advanceLocked(rv string) {
 	e.head, e.skipping, e.bare = rv, false, false
+	e.notifyChangedLocked()
+}
+
+func (e *Events) notifyChangedLocked() {
 	if e.changed != nil {
 		close(e.changed)
 		e.changed = nil
@@ -293,17 +308,32 @@ func (e *Events) undo(ctx context.Context, rv, to string) (states map[string]*ob
 	}
 }
 
-// attributes returns what selectors look at, before and after the event.
-func (x *event) attributes(f selector.Fields) (before, now selector.Attributes, err error) {
-	x.once.Do(func() {
-		if x.Object != nil {
-			x.now, x.err = f.Of(x.Object)
-		}
-		if x.Old != nil && x.err == nil {
-			x.before, x.err = f.Of(x.Old)
-		}
-	})
-	return x.before, x.now, x.err
+// attributes are what selectors look at, before and after an event.
+type attributes struct {
+	spec        string // of the fields
+	before, now selector.Attributes
+	err         error
+}
+
+// attributes returns what selectors look at. They are computed once, and again for watches that know
+// other fields of the resource.
+func (x *event) attributes(f selector.Fields, spec string) attributes {
+	x.once.Do(func() { x.known = x.read(f, spec) })
+	if x.known.spec != spec {
+		return x.read(f, spec)
+	}
+	return x.known
+}
+
+func (x *event) read(f selector.Fields, spec string) attributes {
+	a := attributes{spec: spec}
+	if x.Object != nil {
+		a.now, a.err = f.Of(x.Object)
+	}
+	if x.Old != nil && a.err == nil {
+		a.before, a.err = f.Of(x.Old)
+	}
+	return a
 }
 
 // partial returns the metadata of the object.

@@ -3,6 +3,7 @@ package kubeapi
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"slices"
 	"time"
@@ -26,7 +27,7 @@ type listWriter struct {
 func (l *listWriter) begin() error {
 	var head []byte
 	var err error
-	kind, version := l.q.info.Kind+"List", l.q.info.APIVersion()
+	kind, version := cmp.Or(l.q.desc.ListKind, l.q.info.Kind+"List"), l.q.info.APIVersion()
 	if l.q.form.as == asPartial {
 		kind, version = asPartial+"List", l.q.form.version
 	}

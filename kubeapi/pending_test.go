@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
 )
 
@@ -18,8 +19,13 @@ func TestCollectionsAddedDuringRequest(t *testing.T) {
 			asked := false
 			s := New(Options{
 				Collections: func() []*Collection { asked = true; return nil },
-				Pending:     func() bool { return !asked },
-				Clock:       clock.RealClock{}, Metrics: NewMetrics(),
+				Unknown: func() []Unknown {
+					if asked {
+						return nil
+					}
+					return []Unknown{{GroupResource: schema.GroupResource{Resource: "pods"}}, {GroupResource: schema.GroupResource{Group: "apps", Resource: "deployments"}}}
+				},
+				Clock: clock.RealClock{}, Metrics: NewMetrics(),
 			})
 			w := httptest.NewRecorder()
 			s.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))

@@ -2,6 +2,7 @@ package kubeapi
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"github.com/snapcache/snapcache/access"
 	"github.com/snapcache/snapcache/internal/quota"
 	"github.com/snapcache/snapcache/internal/seats"
+	"github.com/snapcache/snapcache/kubeapi/internal/selector"
 	"github.com/snapcache/snapcache/kubeapi/internal/status"
 )
 
@@ -25,9 +27,9 @@ type Options struct {
 	// same collection is always the same pointer.
 	Collections func() []*Collection
 
-	// Pending reports whether there will be more collections, whose resources are not known yet: then
-	// no resource is missing for good. Nil for no.
-	Pending func() bool
+	// Unknown returns the resources of collections that are to come, which the server has not named yet.
+	// They are left out of the documents. Nil for none.
+	Unknown func() []Unknown
 
 	// Version returns the body of /version; nil if the server's is not known.
 	Version func() []byte
@@ -144,13 +146,13 @@ func (s *Server) resource(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer s.requests.Release(1)
-	pending := s.pending() // before the collections are read: one may come between
+	unknown := s.unknown() // before the collections are read: one may come between
 	p, ok := parsePath(r.URL.Path)
 	if !s.allowed(w, r, p) {
 		return
 	}
 	if !ok {
-		s.discovery(w, r, pending, false)
+		s.discovery(w, r, unknown, false)
 		return
 	}
 	of, builtIn, err := s.catalog.of(p.GroupVersionResource)
@@ -158,20 +160,33 @@ func (s *Server) resource(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		sendError(w, r, err)
 	case p.Resource == "":
-		s.discovery(w, r, pending, builtIn)
-	case len(of) == 0 && pending:
-		sendError(w, r, notReady())
+		s.discovery(w, r, unknown, builtIn)
+	case len(of) == 0 && unknown.find(p) != nil:
+		sendError(w, r, unknown.find(p).err())
 	case len(of) == 0:
 		noSuchPath(w, r, builtIn)
+	case of[0].Refresh != nil && of[0].lacks(r, p):
+		of[0].Refresh(r.Context())
+		if now, _, err := s.catalog.of(p.GroupVersionResource); err == nil && len(now) > 0 {
+			of = now
+		}
+		s.answer(w, r, p, of)
 	default:
 		s.answer(w, r, p, of)
 	}
 }
 
-func (s *Server) pending() bool { return s.opts.Pending != nil && s.opts.Pending() }
-
-func notReady() error {
-	return later("not all cached resources are known yet: the server has not named them")
+// lacks reports whether a GET names something that the resource does not have, as far as that is known
+// here: its definition may have changed.
+func (s *served) lacks(r *http.Request, p path) bool {
+	switch {
+	case r.Method != http.MethodGet || !s.desc.Custom:
+		return false
+	case s.misplaced(p), p.subresource != "" && !s.wholeObject(p.subresource) && !knownSubresources.Has(p.subresource):
+		return true
+	}
+	_, err := s.fields.Parse("", r.URL.Query().Get("fieldSelector"))
+	return err != nil && !errors.Is(err, selector.ErrNotStored)
 }
 
 // noSuchPath answers for a path that is not served. A kube-apiserver has a Status only for the groups

@@ -199,6 +199,9 @@ func (w *watcher) run(ctx context.Context, resumes bool) error {
 		if u.ended {
 			return tooOld(w.rv, u.head)
 		}
+		if w.q.Description() != w.q.desc {
+			return w.redescribed(ctx)
+		}
 		if resumes {
 			resumes = false
 			w.s.opts.Metrics.resumed(w.q.info.ID, u.known, w.q.opts.AllowWatchBookmarks)
@@ -220,6 +223,17 @@ func (w *watcher) run(ctx context.Context, resumes bool) error {
 			return err
 		}
 	}
+}
+
+// redescribed ends a watch in good order, since the resource has another definition: as at a
+// kube-apiserver, the client continues under that one.
+func (w *watcher) redescribed(ctx context.Context) error {
+	if w.bookmark != nil {
+		if err := w.last(ctx); err != nil {
+			return err
+		}
+	}
+	return errWatchOver
 }
 
 // advance delivers what the client has not seen, from the store's history if the events are not known.
@@ -344,11 +358,11 @@ func (w *watcher) deliver(events []*event) error {
 func (q *query) typeFor(x *event) (store.EventType, error) {
 	old, now := x.Old != nil, x.Type != store.Deleted
 	if !q.selector.Empty() {
-		before, after, err := x.attributes(q.fields)
-		if err != nil {
-			return "", err
+		a := x.attributes(q.fields, q.attributes)
+		if a.err != nil {
+			return "", a.err
 		}
-		old, now = old && q.selector.Matches(x.Key, before), now && q.selector.Matches(x.Key, after)
+		old, now = old && q.selector.Matches(x.Key, a.before), now && q.selector.Matches(x.Key, a.now)
 	}
 	return typeFor(old, now), nil
 }

@@ -85,6 +85,7 @@ type world struct {
 	queue  *deltafifo.Queue
 	done   chan error
 	events *Events
+	served *Collection
 	server *Server
 
 	// repeats lets a batch have a key more than once.
@@ -157,6 +158,7 @@ func (w *world) open() {
 			return w.events.changedLocked()
 		},
 	}
+	w.served = c
 	w.server = New(Options{Collections: func() []*Collection { return []*Collection{c} }})
 }
 

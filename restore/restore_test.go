@@ -149,7 +149,8 @@ func TestJudge(t *testing.T) {
 		text  string
 	}{
 		{"same", info, synced, "resume at RV 7"},
-		{"kind only", change(func(i *store.Info) { i.Kind = "Pod" }), synced, "resume at RV 7"},
+		{"kind", change(func(i *store.Info) { i.Kind = "Pod" }), synced, "list: scope-changed"},
+		{"namespaces", change(func(i *store.Info) { i.Namespaced = !i.Namespaced }), synced, "list: scope-changed"},
 		{"never synced", info, store.State{}, "list: initial"},
 		{"selector", change(func(i *store.Info) { i.LabelSelector = "a=b" }), synced, "list: scope-changed"},
 		{"field", change(func(i *store.Info) { i.FieldSelector = "a=b" }), synced, "list: scope-changed"},

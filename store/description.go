@@ -8,6 +8,9 @@ type Description struct {
 	ShortNames []string `json:"shortNames,omitempty"`
 	Categories []string `json:"categories,omitempty"`
 
+	// ListKind is the kind of a list of the resource; empty for the usual one, the kind with "List".
+	ListKind string `json:"listKind,omitempty"`
+
 	// Subresources are those whose GET returns the whole object, such as "status".
 	Subresources []string `json:"subresources,omitempty"`
 

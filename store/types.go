@@ -42,6 +42,8 @@ type Info struct {
 // scopes watch the same set of bytes.
 type Scope struct {
 	GVR                          schema.GroupVersionResource
+	Kind                         string
+	Namespaced                   bool
 	Namespace                    string
 	LabelSelector, FieldSelector string
 	Transform                    string
@@ -60,7 +62,7 @@ func (i Info) APIVersion() string {
 
 // Scope returns the part of the Info that a checkpoint of this collection depends on.
 func (i Info) Scope() Scope {
-	return Scope{i.GVR(), i.Namespace, i.LabelSelector, i.FieldSelector, i.Transform, i.Encoding}
+	return Scope{i.GVR(), i.Kind, i.Namespaced, i.Namespace, i.LabelSelector, i.FieldSelector, i.Transform, i.Encoding}
 }
 
 // Checkpoint is the resourceVersion up to which a collection is complete, and when that was proven.

@@ -18,77 +18,123 @@ var wholeObject = []string{"ephemeralcontainers", "resize", "status"}
 
 var definitions = schema.GroupResource{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"}
 
-// Describe returns what the server publishes about a resource: its other names and subresources from
-// the discovery document of its version, and the columns and selectable fields of that version from
-// its CustomResourceDefinition.
+// Definition is how the server serves a resource now.
+type Definition struct {
+	Resource
+	store.Description
+
+	// Schema is that of [Cluster.Schema].
+	Schema string
+
+	// Unread is the server's refusal to let this user read the CustomResourceDefinition, nil for none.
+	// Columns, SelectableFields, ListKind and Schema are then not known.
+	Unread error
+}
+
+// Definition returns how the server serves a resource now: from its CustomResourceDefinition, or from
+// the discovery document of its version if it has none, or the server does not allow this user to read
+// it. In that case a resource of a group that is not Kubernetes' own counts as a custom one.
 //
-// If the server does not allow this user to read definitions, a resource of a group that is not
-// Kubernetes' own counts as a custom one, without columns and fields. If the server does not have the
-// resource, the error is a [*NoResourceError].
-func (c *Cluster) Describe(ctx context.Context, r Resource) (store.Description, error) {
-	name := r.GVR.GroupResource()
+// If the server does not serve the resource in its version, the error is a [*NoResourceError]. The
+// result may have a Schema all the same.
+func (c *Cluster) Definition(ctx context.Context, r Resource) (Definition, error) {
+	d := Definition{Resource: Resource{GVR: r.GVR}}
+	found, err := c.crd(ctx, r)
+	switch {
+	case found != nil:
+		d.Schema, err = found.digest(r.GVR.Version)
+		if err == nil && !found.define(&d) {
+			err = notServed(r.GVR)
+		}
+		return d, err
+	case IsForbidden(err, definitions):
+		d.Unread = err
+	case err != nil:
+		return d, err
+	}
 	list, err := c.published(ctx, r.GVR.GroupVersion())
 	if err != nil {
-		return store.Description{}, fmt.Errorf("describe %s: %w", name, err)
+		return d, fmt.Errorf("describe %s: %w", r.GVR.GroupResource(), err)
 	}
-	d, ok := describe(list, r.GVR.Resource)
-	if !ok {
-		return store.Description{}, &NoResourceError{fmt.Sprintf("the server has no resource %q in %s", r.GVR.Resource, r.GVR.GroupVersion())}
+	if !define(list, &d) {
+		return d, notServed(r.GVR)
 	}
-	definition, err := c.definition(ctx, r)
-	switch {
-	case IsForbidden(err, definitions):
-		d.Custom = true
-	case err != nil:
-		return store.Description{}, fmt.Errorf("describe %s: %w", name, err)
-	case definition != nil:
-		definition.describe(r.GVR.Version, &d)
-	}
+	d.Custom = d.Unread != nil
 	return d, nil
 }
 
-// DescribeOffline returns what [Cluster.Describe] does, from the resources of the version in the discovery
-// document and the definition as JSON, which is nil if there is none.
-func DescribeOffline(list []metav1.APIResource, crd []byte, r schema.GroupVersionResource) (store.Description, error) {
-	d, _ := describe(list, r.Resource)
-	if crd == nil {
-		return d, nil
-	}
-	var parsed definition
-	if err := json.Unmarshal(crd, &parsed); err != nil {
-		return d, fmt.Errorf("definition of %s: %w", r.GroupResource(), err)
-	}
-	parsed.describe(r.Version, &d)
-	return d, nil
+// Definition is [Cluster.Definition] of the source's resource.
+func (s *Source) Definition(ctx context.Context) (Definition, error) {
+	return s.cluster.Definition(ctx, s.opts.Resource)
 }
 
-// describe returns the part of a resource's description that is in the discovery document of its
-// version, and whether the resource is there.
-func describe(list []metav1.APIResource, resource string) (d store.Description, ok bool) {
+func notServed(r schema.GroupVersionResource) error {
+	return &NoResourceError{fmt.Sprintf("the server has no resource %q in %s", r.Resource, r.GroupVersion())}
+}
+
+// DescribeOffline returns the description of a resource, from the resources of its version in the
+// discovery document and the definition as JSON, which is nil if there is none.
+func DescribeOffline(list []metav1.APIResource, definition []byte, r schema.GroupVersionResource) (store.Description, error) {
+	d := Definition{Resource: Resource{GVR: r}}
+	define(list, &d)
+	if definition == nil {
+		return d.Description, nil
+	}
+	var parsed crd
+	if err := json.Unmarshal(definition, &parsed); err != nil {
+		return d.Description, fmt.Errorf("definition of %s: %w", r.GroupResource(), err)
+	}
+	parsed.describe(&d)
+	return d.Description, nil
+}
+
+// define reads the discovery document of a resource's version into d. It returns false if the resource
+// is not there.
+func define(list []metav1.APIResource, d *Definition) (ok bool) {
 	for _, r := range list {
 		parent, sub, isSub := strings.Cut(r.Name, "/")
 		switch {
-		case parent != resource:
+		case parent != d.GVR.Resource:
 		case !isSub:
-			d.Singular, d.ShortNames, d.Categories, ok = r.SingularName, r.ShortNames, r.Categories, true
+			d.Kind, d.Namespaced, ok = r.Kind, r.Namespaced, true
+			d.Singular, d.ShortNames, d.Categories = r.SingularName, r.ShortNames, r.Categories
 		case slices.Contains(wholeObject, sub) && slices.Contains(r.Verbs, "get"):
 			d.Subresources = append(d.Subresources, sub)
 		}
 	}
-	return d, ok
+	return ok
 }
 
-// describe adds to a description that the resource is a custom one, and the columns and the selectable
-// fields of a version.
-func (d *definition) describe(version string, to *store.Description) {
-	to.Custom = true
-	for _, v := range d.Spec.Versions {
-		if v.Name != version {
+// define reads the definition into d. It returns false if the resource is not served in d's version.
+func (c *crd) define(d *Definition) bool {
+	v, ok := c.describe(d)
+	names := c.Status.Names
+	if !ok || !v.Served || names.Kind == "" {
+		return false
+	}
+	d.Kind, d.Namespaced = names.Kind, c.Spec.Scope == "Namespaced"
+	d.Singular, d.ShortNames, d.Categories = names.Singular, names.ShortNames, names.Categories
+	if v.Subresources.Status != nil {
+		d.Subresources = []string{"status"}
+	}
+	return true
+}
+
+// describe reads into d what no discovery document has, and returns d's version.
+func (c *crd) describe(d *Definition) (v crdVersion, ok bool) {
+	d.Custom = true
+	if names := c.Status.Names; names.ListKind != names.Kind+"List" {
+		d.ListKind = names.ListKind
+	}
+	for _, v := range c.Spec.Versions {
+		if v.Name != d.GVR.Version {
 			continue
 		}
-		to.Columns = v.Columns
+		d.Columns = v.Columns
 		for _, f := range v.SelectableFields {
-			to.SelectableFields = append(to.SelectableFields, f.JSONPath)
+			d.SelectableFields = append(d.SelectableFields, f.JSONPath)
 		}
+		return v, true
 	}
+	return v, false
 }

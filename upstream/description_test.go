@@ -27,9 +27,11 @@ const (
 		{"name":"tills/scale","singularName":"","namespaced":true,"group":"autoscaling","version":"v1","kind":"Scale","verbs":["get"]},
 		{"name":"tills/status","singularName":"","namespaced":true,"kind":"Till","verbs":["get","patch","update"]}]}`
 
-	describedDefinition = `{"metadata":{"uid":"u"},"spec":{"versions":[
-		{"name":"v2","additionalPrinterColumns":[{"name":"Other","type":"string","jsonPath":".x"}],"selectableFields":[{"jsonPath":".x"}]},
-		{"name":"v1","schema":{"openAPIV3Schema":{"type":"object"}},
+	describedDefinition = `{"metadata":{"uid":"u"},"status":{"acceptedNames":{
+			"plural":"tills","singular":"till","kind":"Till","listKind":"TillRow","shortNames":["tl"],"categories":["shop"]}},
+		"spec":{"scope":"Namespaced","names":{"kind":"Refused"},"versions":[
+		{"name":"v2","served":true,"additionalPrinterColumns":[{"name":"Other","type":"string","jsonPath":".x"}],"selectableFields":[{"jsonPath":".x"}]},
+		{"name":"v1","served":true,"schema":{"openAPIV3Schema":{"type":"object"}},"subresources":{"status":{},"scale":{}},
 			"additionalPrinterColumns":[
 				{"name":"Size","type":"integer","format":"int32","description":"drawers","jsonPath":".spec.size"},
 				{"name":"Note","type":"string","priority":1,"jsonPath":".spec.note"}],
@@ -38,37 +40,56 @@ const (
 	definitionForbidden = `{"name":"tills.shop.example.com","group":"apiextensions.k8s.io","kind":"customresourcedefinitions"}`
 )
 
-func TestDescribeResource(t *testing.T) {
+// TestDefinition reads definitions and discovery documents.
+func TestDefinition(t *testing.T) {
 	till := store.Description{Singular: "till", ShortNames: []string{"tl"}, Categories: []string{"shop"}, Subresources: []string{"status"}}
 	custom := till
 	custom.Custom = true
 	full := custom
+	full.ListKind = "TillRow"
 	full.Columns = []store.Column{
 		{Name: "Size", Type: "integer", Format: "int32", Description: "drawers", JSONPath: ".spec.size"},
 		{Name: "Note", Type: "string", Priority: 1, JSONPath: ".spec.note"},
 	}
 	full.SelectableFields = []string{".spec.size", ".spec.note"}
+	usual := full
+	usual.ListKind = ""
+	renamed := full
+	renamed.Singular, renamed.ShortNames, renamed.Categories, renamed.Subresources = "drawer", []string{"dr"}, []string{"money"}, nil
+	served := func(kind string, namespaced bool) Resource {
+		return Resource{GVR: tills.GVR, Kind: kind, Namespaced: namespaced}
+	}
+	in := func(group, version, resource string) Resource {
+		return Resource{GVR: schema.GroupVersionResource{Group: group, Version: version, Resource: resource}}
+	}
 	for _, tc := range []struct {
 		name     string
 		resource Resource
 		code     int // of the definition; 0 if it is not asked for
 		body     string
+		is       Resource // as it is served
 		want     store.Description
 		err      ErrorClass
 	}{
-		{"built in", pods, 0, "", store.Description{
+		{"built in", pods, 0, "", pods, store.Description{
 			Singular: "pod", ShortNames: []string{"po"}, Categories: []string{"all"}, Subresources: []string{"ephemeralcontainers", "status"},
 		}, ""},
-		{"custom", tills, 200, describedDefinition, full, ""},
-		{"another version", tills, 200, strings.ReplaceAll(describedDefinition, `"v1"`, `"v3"`), custom, ""},
-		{"no definition", tills, 404, statusBody(404, "NotFound", "no", `{"name":"tills.shop.example.com"}`), till, ""},
-		{"definition is forbidden", tills, 403, statusBody(403, "Forbidden", "no", definitionForbidden), custom, ""},
-		{"a proxy forbids", tills, 403, statusBody(403, "Forbidden", "no", ""), store.Description{}, Forbidden},
-		{"down", tills, 503, "down", store.Description{}, Server},
-		{"noise", tills, 200, "<html>", store.Description{}, Other},
-		{"no such resource", Resource{GVR: schema.GroupVersionResource{Group: "shop.example.com", Version: "v1", Resource: "till"}}, 0, "", store.Description{}, Gone},
-		{"no such version", Resource{GVR: schema.GroupVersionResource{Group: "shop.example.com", Version: "v9", Resource: "tills"}}, 0, "", store.Description{}, Gone},
-		{"the group is away", Resource{GVR: schema.GroupVersionResource{Group: "broken.example.com", Version: "v1", Resource: "tills"}}, 0, "", store.Description{}, Server},
+		{"custom", tills, 200, describedDefinition, served("Till", true), full, ""},
+		{"usual kind of lists", tills, 200, strings.ReplaceAll(describedDefinition, "TillRow", "TillList"), served("Till", true), usual, ""},
+		{"another scope", tills, 200, strings.ReplaceAll(describedDefinition, "Namespaced", "Cluster"), served("Till", false), full, ""},
+		{"another kind", tills, 200, strings.ReplaceAll(describedDefinition, `"Till"`, `"Register"`), served("Register", true), full, ""},
+		{"other names", tills, 200, strings.NewReplacer(`"till"`, `"drawer"`, `"tl"`, `"dr"`, `"shop"`, `"money"`, `"status":{},`, "").Replace(describedDefinition), served("Till", true), renamed, ""},
+		{"names are refused", tills, 200, strings.ReplaceAll(describedDefinition, `"kind":"Till"`, `"kind":""`), in("", "", ""), store.Description{}, Gone},
+		{"another version", tills, 200, strings.ReplaceAll(describedDefinition, `"v1"`, `"v3"`), in("", "", ""), store.Description{}, Gone},
+		{"the version is not served", tills, 200, strings.ReplaceAll(describedDefinition, `"v1","served":true`, `"v1","served":false`), in("", "", ""), store.Description{}, Gone},
+		{"no definition", tills, 404, statusBody(404, "NotFound", "no", `{"name":"tills.shop.example.com"}`), served("Till", true), till, ""},
+		{"definition is forbidden", tills, 403, statusBody(403, "Forbidden", "no", definitionForbidden), served("Till", true), custom, ""},
+		{"a proxy forbids", tills, 403, statusBody(403, "Forbidden", "no", ""), in("", "", ""), store.Description{}, Forbidden},
+		{"down", tills, 503, "down", in("", "", ""), store.Description{}, Server},
+		{"noise", tills, 200, "<html>", in("", "", ""), store.Description{}, Other},
+		{"no such resource", in("", "v1", "pod"), 0, "", in("", "", ""), store.Description{}, Gone},
+		{"no such version", in("apps", "v9", "deployments"), 0, "", in("", "", ""), store.Description{}, Gone},
+		{"the group is away", in("broken", "v1", "things"), 0, "", in("", "", ""), store.Description{}, Server},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			asked := false
@@ -78,7 +99,7 @@ func TestDescribeResource(t *testing.T) {
 					reply(w, 200, describedPods)
 				case "/apis/shop.example.com/v1":
 					reply(w, 200, describedTills)
-				case "/apis/broken.example.com/v1":
+				case "/apis/broken/v1":
 					reply(w, 503, "the aggregated server is away")
 				case "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/tills.shop.example.com":
 					asked = true
@@ -87,10 +108,15 @@ func TestDescribeResource(t *testing.T) {
 					http.NotFound(w, r)
 				}
 			})
-			d, err := c.Describe(t.Context(), tc.resource)
+			d, err := c.Definition(t.Context(), tc.resource)
 			require.Equal(t, tc.err, Classify(err), "%v", err)
-			require.Equal(t, tc.want, d)
 			require.Equal(t, tc.code != 0, asked)
+			require.Equal(t, tc.code == 403 && err == nil, d.Unread != nil)
+			require.Equal(t, tc.code == 200 && tc.body != "<html>", d.Schema != "")
+			if err == nil {
+				require.Equal(t, tc.is, d.Resource)
+				require.Equal(t, tc.want, d.Description)
+			}
 		})
 	}
 }

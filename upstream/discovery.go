@@ -28,6 +28,18 @@ func (r Resource) APIVersion() string { return r.GVR.GroupVersion().String() }
 
 const maxSuggestions = 3
 
+// UnreadError means that the server has a version of a group, and that its resources can't be read at the
+// moment, for example because an aggregated server is away.
+type UnreadError struct {
+	GV  schema.GroupVersion
+	err error
+}
+
+func (e *UnreadError) Error() string { return e.err.Error() }
+
+// Unwrap returns the cause.
+func (e *UnreadError) Unwrap() error { return e.err }
+
 // Resolve looks up a resource by its plural name. An empty group is the core group. An empty
 // version selects the server's preferred version among those that have the resource.
 //
@@ -45,7 +57,7 @@ func (c *Cluster) Resolve(ctx context.Context, resource, version, group string) 
 		gv := schema.GroupVersion{Group: group, Version: v}
 		list, err := c.resources(ctx, gv)
 		if err != nil {
-			return Resource{}, fmt.Errorf("look up %s in %s: %w", resource, gv, err)
+			return Resource{}, &UnreadError{gv, fmt.Errorf("look up %s in %s: %w", resource, gv, err)}
 		}
 		for _, r := range list {
 			if r.Name == resource {

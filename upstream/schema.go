@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,27 +15,43 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// definition is the part of a CustomResourceDefinition that determines how its objects are served and
-// what else is published about them.
-type definition struct {
+// crd is the part of a CustomResourceDefinition that determines how its objects are served and what else
+// is published about them.
+type crd struct {
 	Metadata struct {
 		UID string `json:"uid"`
 	} `json:"metadata"`
 	Spec struct {
 		Conversion            map[string]any `json:"conversion"`
 		PreserveUnknownFields bool           `json:"preserveUnknownFields"`
-		Versions              []struct {
-			Name    string `json:"name"`
-			Served  bool   `json:"served"`
-			Storage bool   `json:"storage"`
-			Schema  any    `json:"schema"`
-
-			Columns          []store.Column `json:"additionalPrinterColumns,omitempty"`
-			SelectableFields []struct {
-				JSONPath string `json:"jsonPath"`
-			} `json:"selectableFields,omitempty"`
-		} `json:"versions"`
+		Versions              []crdVersion   `json:"versions"`
+		Scope                 string         `json:"scope,omitempty"`
 	} `json:"spec"`
+	Status struct {
+		// Names are the names that the server serves. Those of the spec may be in use elsewhere.
+		Names struct {
+			Kind       string   `json:"kind"`
+			ListKind   string   `json:"listKind"`
+			Singular   string   `json:"singular"`
+			ShortNames []string `json:"shortNames"`
+			Categories []string `json:"categories"`
+		} `json:"acceptedNames"`
+	} `json:"status,omitzero"`
+}
+
+type crdVersion struct {
+	Name    string `json:"name"`
+	Served  bool   `json:"served"`
+	Storage bool   `json:"storage"`
+	Schema  any    `json:"schema"`
+
+	Columns          []store.Column `json:"additionalPrinterColumns,omitempty"`
+	SelectableFields []struct {
+		JSONPath string `json:"jsonPath"`
+	} `json:"selectableFields,omitempty"`
+	Subresources struct {
+		Status *struct{} `json:"status"`
+	} `json:"subresources,omitzero"`
 }
 
 // builtin are the groups with a dot that Kubernetes itself serves. They have no definitions. A user
@@ -57,33 +74,41 @@ func MayBeCustom(group string) bool { return strings.Contains(group, ".") && !bu
 //
 // The digest is empty if the resource has no definition, or none at the moment.
 func (c *Cluster) Schema(ctx context.Context, r Resource) (string, error) {
-	d, err := c.definition(ctx, r)
+	d, err := c.crd(ctx, r)
 	if err != nil || d == nil {
 		return "", err
 	}
+	return d.digest(r.GVR.Version)
+}
+
+// digest returns the digest of the form of the objects in a version. It does not cover names and scope,
+// which [Definition] has.
+func (d crd) digest(version string) (string, error) {
+	d.Spec.Versions = slices.Clone(d.Spec.Versions)
+	for i, v := range d.Spec.Versions {
+		form := crdVersion{Name: v.Name, Served: v.Served, Storage: v.Storage}
+		if v.Name == version {
+			form.Schema = v.Schema
+		}
+		d.Spec.Versions[i] = form
+	}
+	d.Spec.Scope, d.Status = "", crd{}.Status
 	// The rotation of a certificate changes no object.
 	if webhook, ok := d.Spec.Conversion["webhook"].(map[string]any); ok {
 		if client, ok := webhook["clientConfig"].(map[string]any); ok {
 			delete(client, "caBundle")
 		}
 	}
-	for i, v := range d.Spec.Versions {
-		if v.Name != r.GVR.Version {
-			d.Spec.Versions[i].Schema = nil
-		}
-		d.Spec.Versions[i].Columns, d.Spec.Versions[i].SelectableFields = nil, nil
-	}
 	canonical, err := json.Marshal(d) // sorts map keys
 	if err != nil {
-		return "", fmt.Errorf("definition of %s: %w", r.GVR.GroupResource(), err)
+		return "", fmt.Errorf("digest of a definition: %w", err)
 	}
 	sum := sha256.Sum256(canonical)
 	return hex.EncodeToString(sum[:16]), nil
 }
 
-// definition returns the CustomResourceDefinition of r, or nil if there is none, or none at the
-// moment.
-func (c *Cluster) definition(ctx context.Context, r Resource) (*definition, error) {
+// crd returns the CustomResourceDefinition of r, or nil if there is none, or none at the moment.
+func (c *Cluster) crd(ctx context.Context, r Resource) (*crd, error) {
 	if !MayBeCustom(r.GVR.Group) {
 		return nil, nil
 	}
@@ -98,7 +123,7 @@ func (c *Cluster) definition(ctx context.Context, r Resource) (*definition, erro
 	if err != nil {
 		return nil, fmt.Errorf("definition of %s: %w", name, err)
 	}
-	var d definition
+	var d crd
 	if err := json.Unmarshal(body, &d); err != nil || d.Metadata.UID == "" {
 		return nil, fmt.Errorf("definition of %s: the answer is none: %s", name, hintNotKubernetes)
 	}

@@ -39,20 +39,21 @@ type SourceOptions struct {
 
 // Source lists and watches the objects of one resource in one scope. It is safe for concurrent use.
 type Source struct {
-	opts   SourceOptions
-	dec    decoding
-	meter  *meter
-	client *rest.RESTClient
-	err    error        // why there is no client
-	plain  *atomic.Bool // the server was found not to accept a request for protobuf
-	seed   *seed        // where the first list comes from; nil for the server in use
-	retry  int          // how often a request is repeated if the server names the time to wait (429, 503)
+	cluster *Cluster
+	opts    SourceOptions
+	dec     decoding
+	meter   *meter
+	client  *rest.RESTClient
+	err     error        // why there is no client
+	plain   *atomic.Bool // the server was found not to accept a request for protobuf
+	seed    *seed        // where the first list comes from; nil for the server in use
+	retry   int          // how often a request is repeated if the server names the time to wait (429, 503)
 }
 
 // Source returns the source for opts. It sends no request.
 func (c *Cluster) Source(opts SourceOptions) *Source {
 	s := &Source{
-		opts:  opts,
+		cluster: c, opts: opts,
 		meter: &meter{next: c.transport},
 		dec:   decoding{resource: opts.Resource, prune: opts.Prune},
 		plain: &atomic.Bool{},

@@ -14,6 +14,28 @@ import (
 	"github.com/snapcache/snapcache/internal/sleep"
 )
 
+// TestDailyWoken: a value of the channel ends a wait.
+func TestDailyWoken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		woken := make(chan struct{}, 1)
+		reads := make(chan time.Time, 10)
+		go sleep.Daily(ctx, clock.RealClock{}, slog.New(slog.DiscardHandler), time.Minute, woken, func(context.Context) error {
+			reads <- time.Now()
+			return nil
+		})
+		begun := time.Now()
+		time.Sleep(time.Second)
+		woken <- struct{}{}
+		require.Equal(t, time.Second, (<-reads).Sub(begun))
+		time.Sleep(time.Second)
+		woken <- struct{}{}
+		require.Equal(t, 2*time.Second, (<-reads).Sub(begun))
+		require.GreaterOrEqual(t, (<-reads).Sub(begun), 24*time.Hour)
+	})
+}
+
 // TestDaily: errors are retried with growing waits, which begin again after a success, and a success is
 // followed by a day of rest.
 func TestDaily(t *testing.T) {
@@ -22,7 +44,7 @@ func TestDaily(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var waits []time.Duration
 		last := time.Now()
-		sleep.Daily(ctx, clock.RealClock{}, slog.New(slog.DiscardHandler), time.Minute, func(context.Context) error {
+		sleep.Daily(ctx, clock.RealClock{}, slog.New(slog.DiscardHandler), time.Minute, nil, func(context.Context) error {
 			waits = append(waits, time.Since(last))
 			last = time.Now()
 			if len(waits) == len(results) {

@@ -36,16 +36,17 @@ func Backoff(first, most time.Duration, jitter float64) wait.Backoff {
 	return wait.Backoff{Duration: first, Cap: most, Factor: 2, Jitter: jitter, Steps: math.MaxInt}
 }
 
-// Daily calls read after the time first and then each day, until ctx ends. After an error, which it
-// logs, it tries again soon, and then less and less often. The bell of ctx ends the waits for a retry.
-func Daily(ctx context.Context, c clock.Clock, log *slog.Logger, first time.Duration, read func(context.Context) error) {
+// Daily calls read after the time first and then each day, and when woken has a value, until ctx ends.
+// After an error, which it logs, it tries again soon, and then less and less often. The bell of ctx and
+// woken end the waits for a retry.
+func Daily(ctx context.Context, c clock.Clock, log *slog.Logger, first time.Duration, woken <-chan struct{}, read func(context.Context) error) {
 	retry := Backoff(time.Second, 10*time.Minute, 0.5)
 	backoff := retry
-	for d := first; For(ctx, c, d) == nil; d = wait.Jitter(24*time.Hour, 0.2) {
+	for d := first; UnlessWoken(ctx, c, d, woken) == nil; d = wait.Jitter(24*time.Hour, 0.2) {
 		for err := read(ctx); err != nil && ctx.Err() == nil; err = read(ctx) {
 			d := backoff.Step()
 			log.Debug("what the server publishes can't be read; retrying", "wait", d.Round(time.Second), "error", err)
-			if Retry(ctx, c, d, nil) {
+			if Retry(ctx, c, d, woken) {
 				backoff = retry
 			}
 			if ctx.Err() != nil {

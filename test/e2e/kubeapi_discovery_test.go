@@ -68,9 +68,10 @@ func TestDescribe(t *testing.T) {
 			c := newCluster(t, cp, tc.user)
 			r, err := c.Resolve(t.Context(), tc.resource, tc.version, tc.group)
 			require.NoError(t, err)
-			d, err := c.Describe(t.Context(), r)
+			d, err := c.Definition(t.Context(), r)
 			require.NoError(t, err)
-			require.Equal(t, tc.want, d)
+			require.Equal(t, r, d.Resource)
+			require.Equal(t, tc.want, d.Description)
 		})
 	}
 }
@@ -93,7 +94,7 @@ func createTills(t *testing.T, cp *controlplane.ControlPlane) {
 					{"name": "Note", "type": "string", "priority": 1, "jsonPath": ".spec.note"}],
 				 "selectableFields": [{"jsonPath": ".spec.size"}, {"jsonPath": ".spec.note"}],
 				 "schema": {"openAPIV3Schema": {"type": "object", "properties": {
-					"spec": {"type": "object", "properties": {"size": {"type": "integer"}, "note": {"type": "string"}}},
+					"spec": {"type": "object", "properties": {"size": {"type": "integer"}, "note": {"type": "string"}, "owner": {"type": "string"}}},
 					"status": {"type": "object", "properties": {"size": {"type": "integer"}}}}}}},
 				{"name": "v1beta1", "served": true, "storage": false,
 				 "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}}`)))

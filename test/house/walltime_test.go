@@ -21,6 +21,7 @@ var wallTime = map[string]string{
 	"access/authorizer.go":                      "compared",
 	"agent/agent.go":                            "shown",
 	"agent/internal/backup/backup.go":           "compared",
+	"agent/internal/collection/describe.go":     "monotonic",
 	"agent/internal/collection/doubt.go":        "monotonic",
 	"agent/internal/collection/serve.go":        "compared",
 	"agent/internal/collection/stall.go":        "monotonic",

@@ -212,8 +212,8 @@ func TestSeveralNamespaces(t *testing.T) {
 	require.NoError(t, db.Close())
 	require.Len(t, infos, 2)
 	configMaps := corev1.SchemeGroupVersion.WithResource("configmaps")
-	require.Equal(t, store.Scope{GVR: configMaps, Namespace: one}, infos[0].Scope())
-	require.Equal(t, store.Scope{GVR: configMaps, Namespace: two, LabelSelector: "keep=yes"}, infos[1].Scope())
+	require.Equal(t, store.Scope{GVR: configMaps, Kind: "ConfigMap", Namespaced: true, Namespace: one}, infos[0].Scope())
+	require.Equal(t, store.Scope{GVR: configMaps, Kind: "ConfigMap", Namespaced: true, Namespace: two, LabelSelector: "keep=yes"}, infos[1].Scope())
 	require.Equal(t, "configmaps@"+two+" [labels keep=yes]", infos[1].ID)
 
 	put(t, c, one, "a", "2", nil)

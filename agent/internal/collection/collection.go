@@ -15,7 +15,6 @@ import (
 	"github.com/snapcache/snapcache/config"
 	"github.com/snapcache/snapcache/deltafifo"
 	"github.com/snapcache/snapcache/informer"
-	"github.com/snapcache/snapcache/kubeapi"
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/reflector"
 	"github.com/snapcache/snapcache/restore"
@@ -44,6 +43,9 @@ type Options struct {
 	// Attributes keeps in the history what selectors of the Kubernetes API look at, so that watches with
 	// a selector continue from it.
 	Attributes bool
+
+	// Named gets a value when a resource has become known, in a version; nil for none.
+	Named chan<- struct{}
 
 	// PurgeAfter returns the value of secrets.purgeAfter in force.
 	PurgeAfter func() time.Duration
@@ -229,7 +231,7 @@ func (c *Collection) Open(r upstream.Resource) error {
 	}
 	indexes := c.indexes()
 	if c.opts.Attributes {
-		indexes = append(indexes, kubeapi.AttributesIndex(info, c.Description(), c.api.served.Events))
+		indexes = append(indexes, c.attributes(info, c.Description()))
 	}
 	stored, err := c.opts.DB.Open(info, indexes...)
 	if err != nil {
@@ -240,13 +242,17 @@ func (c *Collection) Open(r upstream.Resource) error {
 			c.Tracker.SetForbiddenFor(d)
 		}
 	}
-	c.verdict = c.versionChanged(restore.Judge(stored.Info(), info, stored.State()), stored.Info(), info)
+	c.verdict = c.definitionChanged(restore.Judge(stored.Info(), info, stored.State()), stored.Info(), info)
 	c.Tracker.setVerdict(c.verdict.String())
 	c.Log.Info("collection opened", "verdict", c.verdict.String(), "objects", stored.State().Count)
 	c.api.served.Events.Skip(stored.State().RV) // the loop may not start for hours
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.resource, c.stored = &r, stored
+	select {
+	case c.opts.Named <- struct{}{}:
+	default:
+	}
 	return nil
 }
 
@@ -263,7 +269,7 @@ func (c *Collection) run(ctx context.Context, cluster *upstream.Cluster) error {
 	pipeline := informer.NewPipeline(reflector.Options{
 		Source: source, Identity: cluster.Identity, Kind: c.resource.Kind,
 		Guards: []reflector.Guard{reflector.Canary(c.stored, source, c.Log)},
-		Schema: c.schema(cluster),
+		Schema: c.schema(),
 		Reason: c.verdict.Reason, Jitter: spec.Jitter, ForeignCheckpoint: c.opts.ForeignCheckpoint,
 		ConfirmDeletions: spec.Relist.ConfirmDeletions,
 		Observer:         c.Tracker, Logger: c.Log,
@@ -275,27 +281,10 @@ func (c *Collection) run(ctx context.Context, cluster *upstream.Cluster) error {
 	c.mu.Unlock()
 	beside, end := context.WithCancel(ctx)
 	var tasks sync.WaitGroup
-	tasks.Go(func() { c.describe(beside, cluster, c.stored, *c.resource) })
+	tasks.Go(func() { c.describe(beside) })
 	tasks.Go(func() { c.watchOver(beside, c.stored, source, pipeline.Reflector) })
 	err := pipeline.Run(ctx)
 	end()
 	tasks.Wait()
 	return err
-}
-
-// schema returns a function that asks the server for the schema of a custom resource. If the server
-// forbids the read of the definition, schema changes go unnoticed; that is logged once.
-func (c *Collection) schema(cluster *upstream.Cluster) func(context.Context) (string, error) {
-	resource, logged := *c.resource, false
-	return func(ctx context.Context) (string, error) {
-		schema, err := cluster.Schema(ctx, resource)
-		if upstream.Classify(err) != upstream.Forbidden {
-			return schema, err
-		}
-		if !logged {
-			logged = true
-			c.Log.Warn("the resource's definition can't be read, so a change of its schema is not noticed: grant get on customresourcedefinitions", "error", upstream.Explain(err))
-		}
-		return "", nil
-	}
 }

@@ -27,18 +27,19 @@ const resolveTimeout = time.Minute
 func (c *Collection) prepare(ctx context.Context, cluster *upstream.Cluster, reopen bool) error {
 	retry := sleep.Backoff(500*time.Millisecond, 30*time.Second, 1)
 	backoff := retry
-	for {
+	for misfit := false; ; {
 		c.applySpec()
 		if c.stored != nil && !reopen {
 			return nil
 		}
-		r, err := c.lookUp(ctx, cluster)
+		r, err := c.lookUp(ctx, cluster, misfit)
 		d := backoff.Step()
 		wait := d.Round(time.Millisecond)
 		if err == nil {
 			if err = c.Open(r); err == nil {
 				return nil
 			}
+			misfit = errors.Is(err, errNoNamespaces) // as the server serves it now
 			c.Log.Error("the collection can't be opened; retrying", "wait", wait, "error", err)
 		} else {
 			if ctx.Err() != nil {
@@ -64,9 +65,10 @@ func (c *Collection) prepare(ctx context.Context, cluster *upstream.Cluster, reo
 	}
 }
 
-// lookUp returns the collection's resource. It asks the server once, unless the resource is known.
-func (c *Collection) lookUp(ctx context.Context, cluster *upstream.Cluster) (upstream.Resource, error) {
-	if c.resource != nil {
+// lookUp returns the collection's resource. It asks the server once, unless the resource is known and
+// does not misfit the configuration.
+func (c *Collection) lookUp(ctx context.Context, cluster *upstream.Cluster, misfit bool) (upstream.Resource, error) {
+	if c.resource != nil && !misfit {
 		return *c.resource, nil
 	}
 	c.Tracker.progress.begin()
@@ -145,28 +147,24 @@ func (c *Collection) followVersion(ctx context.Context, cluster *upstream.Cluste
 	defer cancel()
 	name := c.Configured().Resource
 	is, err := cluster.Resolve(limited, name.Resource, "", name.Group)
-	if err != nil || is.GVR == was.GVR || is.Namespaced != was.Namespaced {
+	if err != nil || is.GVR == was.GVR {
 		return // the reflector reports what it waits for
 	}
 	c.Log.Warn("the server serves another version of the resource", "was", was.GVR.Version, "is", is.GVR.Version)
-	err = c.Pause(ctx, func() error {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.resource = &is
-		return nil
-	})
-	if err != nil && ctx.Err() == nil {
-		c.Log.Warn("can't change to the other version yet; retrying", "error", err)
-	}
+	c.restart(&is)
 }
 
-// versionChanged turns the reason of a verdict into schema-changed if only the version differs and
-// the server chose it, because the configuration names none.
-func (c *Collection) versionChanged(verdict restore.Collection, stored, want store.Info) restore.Collection {
-	if verdict.Reason != store.ReasonScopeChanged || c.Configured().Resource.Version != "" {
+// definitionChanged turns the reason of a verdict into schema-changed if only the kind, the scope or the
+// version differs, and the server chose it. It has not chosen a version that the configuration names.
+func (c *Collection) definitionChanged(verdict restore.Collection, stored, want store.Info) restore.Collection {
+	if verdict.Reason != store.ReasonScopeChanged {
 		return verdict
 	}
-	if stored.Version = want.Version; stored.Scope() == want.Scope() {
+	stored.Kind, stored.Namespaced = want.Kind, want.Namespaced
+	if c.Configured().Resource.Version == "" {
+		stored.Version = want.Version
+	}
+	if stored.Scope() == want.Scope() {
 		verdict.Reason = store.ReasonSchemaChanged
 	}
 	return verdict

@@ -5,14 +5,21 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/snapcache/snapcache/kubeapi"
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/upstream"
 )
 
 // api is what a collection has for the Kubernetes API.
 type api struct {
 	served      *kubeapi.Collection
 	description atomic.Pointer[store.Description] // empty until it is known
+
+	reading *semaphore.Weighted       // held by a reading of the definition
+	readAt  atomic.Pointer[time.Time] // when the newest one was made; nil for none
+	look    chan struct{}             // has a value if the definition is to be read soon
 }
 
 // errNoSource means that the collection has not run yet.
@@ -21,6 +28,7 @@ var errNoSource = errors.New("the server was not asked yet")
 // newServed returns the collection for the Kubernetes API.
 func (c *Collection) newServed() *kubeapi.Collection {
 	c.api.description.Store(&store.Description{})
+	c.api.reading, c.api.look = semaphore.NewWeighted(1), make(chan struct{}, 1)
 	return &kubeapi.Collection{
 		Info:        func() store.Info { stored, _, _, _ := c.Live(); return stored.Info() },
 		Description: c.api.description.Load,
@@ -28,6 +36,7 @@ func (c *Collection) newServed() *kubeapi.Collection {
 		Freshness:   func() kubeapi.Freshness { stored, _, _, _ := c.Live(); return c.freshness(stored) },
 		Probe:       c.probe,
 		Changed:     c.Tracker.NextChange,
+		Refresh:     c.refresh,
 		Events:      kubeapi.NewEvents("", c.opts.Clock),
 		Staleness: func() kubeapi.Staleness {
 			s := c.Configured().Staleness
@@ -43,6 +52,22 @@ func (c *Collection) Served() *kubeapi.Collection {
 		return nil
 	}
 	return c.api.served
+}
+
+// firstAnswer is how long the server may take to name a resource before that counts as not known.
+const firstAnswer = 3 * time.Second
+
+// Unknown returns what is known of the resource before Served returns a collection.
+func (c *Collection) Unknown() kubeapi.Unknown {
+	name, problem := c.Configured().Resource, c.Tracker.Stats().Problem
+	u := kubeapi.Unknown{GroupResource: name.GroupResource(), Version: name.Version, Problem: c.Hint(problem)}
+	if unread, ok := errors.AsType[*upstream.UnreadError](problem); ok {
+		u.Version = unread.GV.Version
+	}
+	if problem == nil && c.Tracker.Age() > firstAnswer {
+		u.Problem = "it has not answered yet"
+	}
+	return u
 }
 
 // connectedFor is how long after its end a watch counts as connected, unless there was doubt: one ends each

@@ -29,7 +29,7 @@ func (c *Collection) supervise(ctx context.Context, cluster *upstream.Cluster) e
 		}
 		err := c.run(running, cluster)
 		stop()
-		tasks, configured := c.pause()
+		tasks, again := c.pause()
 		if err == nil {
 			err = ctx.Err()
 		}
@@ -40,7 +40,7 @@ func (c *Collection) supervise(ctx context.Context, cluster *upstream.Cluster) e
 				t.done <- t.do()
 			}
 		}
-		if err != nil || len(tasks) == 0 && !configured {
+		if err != nil || len(tasks) == 0 && !again {
 			return err
 		}
 	}
@@ -58,14 +58,30 @@ func (c *Collection) begin(stop context.CancelFunc) bool {
 	return true
 }
 
-// pause notes that a run is over, and returns the tasks to run before the next, and whether a spec is
-// pending.
-func (c *Collection) pause() (tasks []*pausedTask, configured bool) {
+// pause notes that a run is over, and returns the tasks to run before the next, and whether there has to
+// be one: a spec is pending, or restart was called.
+func (c *Collection) pause() (tasks []*pausedTask, again bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stop = nil
 	tasks, c.tasks = c.tasks, nil
-	return tasks, c.next != nil
+	again, c.supervision.again = c.next != nil || c.supervision.again, false
+	return tasks, again
+}
+
+// restart ends the run, if there is one, and begins another, which opens the collection again: as the
+// resource that the server serves now, if that is not nil.
+func (c *Collection) restart(is *upstream.Resource) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stop == nil {
+		return
+	}
+	if is != nil {
+		c.supervision.found = is
+	}
+	c.supervision.again = true
+	c.stop()
 }
 
 // Desired returns the spec that is pending, or else the one in force.
@@ -95,11 +111,14 @@ func (c *Collection) Configure(next Spec) <-chan struct{} {
 	return c.next.applied
 }
 
-// applySpec installs the pending spec, if any. Only the collection's own goroutine calls it, while
-// the collection does not run.
+// applySpec installs the pending spec, if any, and the resource of a restart. Only the collection's own
+// goroutine calls it, while the collection does not run.
 func (c *Collection) applySpec() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.supervision.found != nil {
+		c.resource, c.supervision.found = c.supervision.found, nil
+	}
 	if c.next == nil {
 		return
 	}
@@ -145,12 +164,16 @@ type Supervisors struct {
 type supervision struct {
 	end   context.CancelFunc
 	ended chan struct{}
+
+	// Collection.mu guards these, for the next run.
+	again bool               // there is one
+	found *upstream.Resource // its resource; nil for the same
 }
 
 // Start supervises a collection until the group ends, or it is stopped.
 func (s *Supervisors) Start(c *Collection) {
 	ctx, end := context.WithCancel(s.Running)
-	c.supervision = supervision{end, make(chan struct{})}
+	c.supervision.end, c.supervision.ended = end, make(chan struct{})
 	s.Group.Go(func() error {
 		defer close(c.supervision.ended)
 		defer end()

@@ -78,6 +78,9 @@ func NewTracker(c clock.PassiveClock, log *slog.Logger) *Tracker {
 	}
 }
 
+// Age returns the time since the tracker was made.
+func (t *Tracker) Age() time.Duration { return t.clock.Since(t.began) }
+
 // Stats returns a copy of the counts.
 func (t *Tracker) Stats() Stats {
 	counters := t.Counters()

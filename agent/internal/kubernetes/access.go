@@ -105,7 +105,7 @@ func (x *clusterAccess) follow(ctx context.Context, cluster *upstream.Cluster) {
 		tasks.Go(func() { x.authorities.follow(ctx, x.Clock) })
 	}
 	tasks.Go(func() { x.renew(ctx, cluster) })
-	sleep.Daily(ctx, x.Clock, x.Log, 0, func(ctx context.Context) error {
+	sleep.Daily(ctx, x.Clock, x.Log, 0, nil, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, readTimeout)
 		defer cancel()
 		return upstream.Explain(errors.Join(x.readClientCA(ctx, cluster), x.readKeys(ctx, cluster)))

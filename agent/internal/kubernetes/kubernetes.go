@@ -38,6 +38,8 @@ type API struct {
 	Clock  clock.WithTickerAndDelayedExecution
 	Log    *slog.Logger
 
+	Named chan struct{} // has a value when a resource has become known
+
 	// OpenStore opens a small store with the settings of the agent's own.
 	OpenStore func(path string) (store.DB, error)
 
@@ -75,7 +77,7 @@ func (a *API) Open() error {
 		a.version.Store(&body)
 	}
 	opts := kubeapi.Options{
-		Collections: a.served, Pending: a.pending, Version: a.serverVersion, Scrape: a.Scrape,
+		Collections: a.served, Unknown: a.unknown, Version: a.serverVersion, Scrape: a.Scrape,
 		SpoolDir: filepath.Dir(cfg.Store.Path), Clock: a.Clock, Metrics: kubeapi.NewMetrics(),
 	}
 	if cfg.KubernetesAPI.OpenAPI && cfg.KubernetesAPI.Enabled() {
@@ -168,10 +170,20 @@ func (a *API) served() []*kubeapi.Collection {
 	return served
 }
 
-// pending reports whether the server has not named all resources yet. One that it does not have is
-// not waited for.
-func (a *API) pending() bool {
-	return slices.ContainsFunc(a.All(), func(c *collection.Collection) bool { return c.Served() == nil && !c.Missing() })
+// unknown returns the resources that the server has not named yet, without those that it does not have.
+func (a *API) unknown() []kubeapi.Unknown {
+	var out []kubeapi.Unknown
+	for _, c := range a.All() {
+		if c.Served() == nil && !c.Missing() {
+			out = append(out, c.Unknown())
+		}
+	}
+	return out
+}
+
+// asking reports whether the server is being asked for a resource for the first time.
+func (a *API) asking() bool {
+	return slices.ContainsFunc(a.unknown(), func(u kubeapi.Unknown) bool { return u.Problem == "" })
 }
 
 // Listener is a place that the API is served at.
@@ -213,7 +225,7 @@ func (a *API) Listen() (listeners []Listener, err error) {
 }
 
 // Follow keeps the server's version and OpenAPI documents current until ctx ends, if the API is on.
-// It begins once the server has named all resources.
+// It begins once the server has been asked for all resources.
 func (a *API) Follow(ctx context.Context, cluster *upstream.Cluster) {
 	if !a.Config().KubernetesAPI.Enabled() {
 		return
@@ -225,12 +237,12 @@ func (a *API) Follow(ctx context.Context, cluster *upstream.Cluster) {
 		go func() { defer close(done); a.access.follow(ctx, cluster) }()
 		defer func() { <-done }()
 	}
-	for a.pending() {
+	for a.asking() {
 		if sleep.For(ctx, a.Clock, time.Second) != nil {
 			return
 		}
 	}
-	sleep.Daily(ctx, a.Clock, a.Log, 0, func(ctx context.Context) error {
+	sleep.Daily(ctx, a.Clock, a.Log, 0, a.Named, func(ctx context.Context) error {
 		return upstream.Explain(a.refresh(ctx, cluster))
 	})
 }

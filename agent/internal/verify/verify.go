@@ -202,6 +202,9 @@ func (v *comparison) run(ctx context.Context) error {
 	if err := v.pass(ctx); err != nil {
 		return err
 	}
+	if err := v.CheckDefinition(ctx); err != nil { // equal keys and versions may stand for other paths or forms
+		return err
+	}
 	for _, key := range v.suspects {
 		kind, err := v.drift(ctx, key)
 		if err != nil {

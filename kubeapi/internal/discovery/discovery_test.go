@@ -7,7 +7,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	apidiscovery "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/snapcache/snapcache/store"
 )
@@ -155,4 +157,29 @@ func TestNew_Order(t *testing.T) {
 	}
 	require.Equal(t, []string{"v10", "v2", "v1beta10", "v1beta2", "v3alpha1", "odd"}, versions)
 	require.Equal(t, metav1.GroupVersionForDiscovery{GroupVersion: "acme.example.com/v10", Version: "v10"}, list.Groups[1].PreferredVersion)
+}
+
+// TestStale: a version of which nothing is known is listed as stale, and one of which something is known is
+// not, because clients leave out the resources of a stale one.
+func TestStale(t *testing.T) {
+	d := New([]Resource{pods, deployments}, schema.GroupVersion{Version: "v1"}, schema.GroupVersion{Group: "apps", Version: "v1"},
+		schema.GroupVersion{Group: "apps", Version: "v2"}, schema.GroupVersion{Group: "example.com", Version: "v1"})
+	freshness := func(path string) map[string]apidiscovery.DiscoveryFreshness {
+		var list apidiscovery.APIGroupDiscoveryList
+		require.NoError(t, json.Unmarshal(get(t, d, path, aggregatedType).Body.Bytes(), &list))
+		found := map[string]apidiscovery.DiscoveryFreshness{}
+		for _, g := range list.Items {
+			for _, v := range g.Versions {
+				found[g.Name+"/"+v.Version] = v.Freshness
+			}
+		}
+		return found
+	}
+	current, stale := apidiscovery.DiscoveryFreshnessCurrent, apidiscovery.DiscoveryFreshnessStale
+	require.Equal(t, map[string]apidiscovery.DiscoveryFreshness{"/v1": current}, freshness("/api"))
+	require.Equal(t, map[string]apidiscovery.DiscoveryFreshness{"apps/v1": current, "apps/v2": stale, "example.com/v1": stale}, freshness("/apis"))
+	require.Equal(t, http.StatusOK, get(t, d, "/apis/example.com", "").Code)
+	require.True(t, d.IsStale(schema.GroupVersion{Group: "example.com", Version: "v1"}))
+	require.False(t, d.Empty())
+	require.True(t, New(nil).Empty())
 }

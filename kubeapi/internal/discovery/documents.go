@@ -26,7 +26,15 @@ type Resource struct {
 // concurrent use.
 type Documents struct {
 	byPath map[string]document
+	stale  []schema.GroupVersion
+	empty  bool
 }
+
+// Empty reports whether no resource is served.
+func (d *Documents) Empty() bool { return d.empty }
+
+// IsStale reports whether nothing is known of the resources in a version, which is listed all the same.
+func (d *Documents) IsStale(gv schema.GroupVersion) bool { return slices.Contains(d.stale, gv) }
 
 // document has the bodies of one path.
 type document struct {
@@ -39,9 +47,22 @@ type document struct {
 // resource, for example one for each namespace: the documents list it once.
 //
 // The core group has the version v1 even without resources, because clients rely on it.
-func New(resources []Resource) *Documents {
-	d := &Documents{byPath: map[string]document{}}
+//
+// Versions of unknown resources are listed as stale, without resources, if no other resource of them is
+// served: clients then know that the list is not complete, and leave them out. Of a version with
+// others they would ignore these too, so it is not stale.
+func New(resources []Resource, unknown ...schema.GroupVersion) *Documents {
+	d := &Documents{byPath: map[string]document{}, empty: len(resources) == 0}
 	groups := collect(resources)
+	for _, gv := range unknown {
+		if groups[gv.Group] == nil {
+			groups[gv.Group] = group{}
+		}
+		if len(groups[gv.Group][gv.Version]) == 0 {
+			groups[gv.Group][gv.Version] = nil
+			d.stale = append(d.stale, gv)
+		}
+	}
 	core := d.addGroup("", groups[""])
 	delete(groups, "")
 
@@ -68,6 +89,9 @@ func (d *Documents) addGroup(name string, g group) apidiscovery.APIGroupDiscover
 			APIResources: []metav1.APIResource{},
 		}
 		aggregated := apidiscovery.APIVersionDiscovery{Version: v, Freshness: apidiscovery.DiscoveryFreshnessCurrent}
+		if d.IsStale(schema.GroupVersion{Group: name, Version: v}) {
+			aggregated.Freshness = apidiscovery.DiscoveryFreshnessStale
+		}
 		for _, plural := range slices.Sorted(maps.Keys(g[v])) {
 			r := g[v][plural]
 			list.APIResources = append(list.APIResources, r.legacy()...)

@@ -1,0 +1,384 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/snapcache/snapcache/test/controlplane"
+)
+
+// definitionPatience is how soon a change of a definition must be served. A change that waits for the
+// next day's reading, or for the end of a watch, takes longer.
+const definitionPatience = 30 * time.Second
+
+var (
+	definitionsResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	tillsResource       = schema.GroupVersionResource{Group: "shop.example.com", Version: "v1", Resource: "tills"}
+)
+
+// TestDefinitionChanges changes each field of a definition, and makes it again with other immutable
+// ones. An agent that runs, one that was stopped meanwhile, and one without the right to read
+// definitions must serve discovery, tables, selectors, paths and objects as the server does, soon.
+func TestDefinitionChanges(t *testing.T) {
+	t.Parallel()
+	cp := newControlPlane(t)
+	createTills(t, cp)
+	w := newDefinitionWorld(t, cp)
+	w.createTill("Till", "default")
+	online, stopped, unread := w.site(controlplane.Admin), w.site(controlplane.Admin), w.site(controlplane.Stranger)
+	running, unreading, first := online.start(), unread.start(), stopped.start()
+	for _, x := range []*site{online, unread, stopped} {
+		w.requireServed(t, "at first", x, x == unread)
+	}
+	first.stop()
+	for _, change := range definitionChanges {
+		t.Run(change.name, func(t *testing.T) {
+			before := w.server(t)
+			change.make(t, w)
+			w.awaitServer(t, change.name, func(now definitionView) bool { return change.unseen || !assert.ObjectsAreEqual(before, now) })
+			w.requireVerifyIsTrue(t, online)
+			w.requireServed(t, "online", online, false)
+			w.requireServed(t, "without rights", unread, true)
+			a := stopped.start()
+			w.requireServed(t, "after a restart", stopped, false)
+			a.in(t).stop()
+		})
+	}
+	// A kube-apiserver forgets the events of a resource when it serves it in another way.
+	for reason := range nonZero(running.relists("tills.shop.example.com")) {
+		require.Contains(t, []string{"initial", "expired", "schema-changed"}, reason)
+	}
+	running.stop()
+	unreading.stop()
+}
+
+// definitionChange is a change of the definition of tills.
+type definitionChange struct {
+	name   string
+	make   func(*testing.T, *definitionWorld)
+	unseen bool // no answer of the server differs
+}
+
+// definitionChanges are the changes, each on top of those before it.
+var definitionChanges = []definitionChange{
+	patched("singular", `{"op":"replace","path":"/spec/names/singular","value":"drawer"}`),
+	patched("short names", `{"op":"replace","path":"/spec/names/shortNames","value":["tl","dr"]}`),
+	patched("categories", `{"op":"replace","path":"/spec/names/categories","value":["money"]}`),
+	patched("list kind", `{"op":"replace","path":"/spec/names/listKind","value":"TillRegister"}`),
+	patched("a selectable field more", `{"op":"add","path":"/spec/versions/0/selectableFields/-","value":{"jsonPath":".spec.owner"}}`),
+	patched("other selectable fields", `{"op":"replace","path":"/spec/versions/0/selectableFields","value":[{"jsonPath":".spec.owner"}]}`),
+	patched("no selectable fields", `{"op":"remove","path":"/spec/versions/0/selectableFields"}`),
+	patched("columns", `{"op":"replace","path":"/spec/versions/0/additionalPrinterColumns","value":[{"name":"Owner","type":"string","jsonPath":".spec.owner"}]}`),
+	patched("no columns", `{"op":"remove","path":"/spec/versions/0/additionalPrinterColumns"}`),
+	patched("no subresource status", `{"op":"remove","path":"/spec/versions/0/subresources/status"}`),
+	patched("subresource status", `{"op":"add","path":"/spec/versions/0/subresources/status","value":{}}`),
+	unseen(patched("no subresource scale", `{"op":"remove","path":"/spec/versions/0/subresources/scale"}`)),
+	patched("schema", `{"op":"add","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/note/default","value":"plain"}`),
+	unseen(patched("conversion", `{"op":"add","path":"/spec/conversion","value":{"strategy":"Webhook","webhook":{
+		"conversionReviewVersions":["v1"],"clientConfig":{"url":"https://127.0.0.1:1/convert"}}}}`)),
+	patched("no conversion", `{"op":"replace","path":"/spec/conversion","value":{"strategy":"None"}},
+		{"op":"replace","path":"/spec/names/singular","value":"till"}`),
+	unseen(patched("stored version", `{"op":"replace","path":"/spec/versions/0/storage","value":false},
+		{"op":"replace","path":"/spec/versions/1/storage","value":true}`)),
+	recreated("the same again", "Till", "Namespaced"),
+	recreated("scope", "Till", "Cluster"),
+	recreated("the first scope", "Till", "Namespaced"),
+	recreated("kind", "Register", "Namespaced"),
+	recreated("kind and scope", "Till", "Cluster"),
+}
+
+func patched(name, operations string) definitionChange {
+	return definitionChange{name: name, make: func(t *testing.T, w *definitionWorld) {
+		_, err := w.client.Resource(definitionsResource).Patch(t.Context(), "tills.shop.example.com", types.JSONPatchType, []byte("["+operations+"]"), metav1.PatchOptions{})
+		require.NoError(t, err)
+	}}
+}
+
+func unseen(c definitionChange) definitionChange {
+	c.unseen = true
+	return c
+}
+
+// recreated deletes the definition and makes it again, with an object of the same name.
+func recreated(name, kind, scope string) definitionChange {
+	return definitionChange{name: name, make: func(t *testing.T, w *definitionWorld) {
+		definitions := w.client.Resource(definitionsResource)
+		d, err := definitions.Get(t.Context(), "tills.shop.example.com", metav1.GetOptions{})
+		require.NoError(t, err)
+		require.NoError(t, definitions.Delete(t.Context(), d.GetName(), metav1.DeleteOptions{}))
+		poll(t, "the definition is gone", nil, func(ctx context.Context) (bool, error) {
+			_, err := definitions.Get(ctx, d.GetName(), metav1.GetOptions{})
+			return apierrors.IsNotFound(err), nil
+		})
+		d.Object["metadata"] = map[string]any{"name": d.GetName()}
+		delete(d.Object, "status")
+		require.NoError(t, unstructured.SetNestedField(d.Object, kind, "spec", "names", "kind"))
+		require.NoError(t, unstructured.SetNestedField(d.Object, kind+"List", "spec", "names", "listKind"))
+		require.NoError(t, unstructured.SetNestedField(d.Object, scope, "spec", "scope"))
+		_, err = definitions.Create(t.Context(), d, metav1.CreateOptions{})
+		require.NoError(t, err)
+		namespace := "default"
+		if scope == "Cluster" {
+			namespace = ""
+		}
+		w.createTill(kind, namespace)
+	}}
+}
+
+// definitionWorld is a control plane with tills.
+type definitionWorld struct {
+	t      *testing.T
+	cp     *controlplane.ControlPlane
+	client dynamic.Interface
+	http   *http.Client
+}
+
+func newDefinitionWorld(t *testing.T, cp *controlplane.ControlPlane) *definitionWorld {
+	t.Helper()
+	config := cp.RESTConfig(controlplane.Admin)
+	client, err := dynamic.NewForConfig(config)
+	require.NoError(t, err)
+	plain, err := rest.HTTPClientFor(config)
+	require.NoError(t, err)
+	typed, err := kubernetes.NewForConfig(config)
+	require.NoError(t, err)
+	role := metav1.ObjectMeta{Name: "tills"}
+	_, err = typed.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: role, Rules: []rbacv1.PolicyRule{{
+		APIGroups: []string{"shop.example.com"}, Resources: []string{"tills"}, Verbs: []string{"get", "list", "watch"},
+	}}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = typed.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: role, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: controlplane.Stranger}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	return &definitionWorld{t: t, cp: cp, client: client, http: plain}
+}
+
+// createTill creates a till, once tills of that kind are served.
+func (w *definitionWorld) createTill(kind, namespace string) {
+	w.t.Helper()
+	till := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "shop.example.com/v1", "kind": kind, "metadata": map[string]any{"name": "one"},
+		"spec": map[string]any{"size": int64(3), "owner": "ann"},
+	}}
+	var tills dynamic.ResourceInterface = w.client.Resource(tillsResource)
+	if namespace != "" {
+		tills = w.client.Resource(tillsResource).Namespace(namespace)
+	}
+	missing := ""
+	poll(w.t, "a till is created", &missing, func(ctx context.Context) (bool, error) {
+		_, err := tills.Create(ctx, till, metav1.CreateOptions{})
+		if err != nil {
+			missing = err.Error()
+		}
+		return err == nil || apierrors.IsAlreadyExists(err), nil
+	})
+}
+
+// site makes the directory of an agent of a user that serves the Kubernetes API on a socket.
+func (w *definitionWorld) site(user string) *site {
+	x := newSite(w.t, settings{kubeconfig: kubeconfig(w.t, w.cp, user), resources: "- resource: tills.shop.example.com"})
+	x.configure(settings{
+		kubeconfig: x.kubeconfig, resources: "- resource: tills.shop.example.com",
+		more: "kubernetesAPI: {socket: " + x.dir + "/kube.sock}",
+	})
+	return x
+}
+
+// definitionView has the answers that depend on a definition, by request.
+type definitionView map[string]string
+
+// definitionRequests are the requests whose answers are compared. Those after a # have a form.
+var definitionRequests = []string{
+	"/apis/shop.example.com/v1",
+	"/apis/shop.example.com/v1/tills",
+	"/apis/shop.example.com/v1/tills#Table",
+	"/apis/shop.example.com/v1/tills?fieldSelector=spec.size=3",
+	"/apis/shop.example.com/v1/tills?fieldSelector=spec.owner=ann",
+	"/apis/shop.example.com/v1/tills?fieldSelector=spec.owner=bob",
+	"/apis/shop.example.com/v1/tills?fieldSelector=metadata.namespace=default",
+	"/apis/shop.example.com/v1/tills/one",
+	"/apis/shop.example.com/v1/tills/one/status",
+	"/apis/shop.example.com/v1/namespaces/default/tills",
+	"/apis/shop.example.com/v1/namespaces/default/tills/one",
+	"/apis/shop.example.com/v1/namespaces/default/tills/one/status",
+}
+
+// withoutDefinition returns the part of a view that does not need the right to read definitions: all
+// names, and which paths have the object. Its form may be that of another schema.
+func withoutDefinition(view definitionView) definitionView {
+	names := definitionView{}
+	for request, answer := range view {
+		switch {
+		case strings.HasSuffix(request, "/v1"):
+			names[request] = answer
+		case !strings.Contains(request, "fieldSelector=spec."):
+			names[request], _, _ = strings.Cut(answer, " ")
+		}
+	}
+	return names
+}
+
+func (w *definitionWorld) server(t *testing.T) definitionView {
+	t.Helper()
+	view, err := readDefinitionView(t.Context(), w.http, w.cp.URL())
+	require.NoError(t, err)
+	return view
+}
+
+// awaitServer waits until the server's own documents and handlers have a change.
+func (w *definitionWorld) awaitServer(t *testing.T, what string, changed func(definitionView) bool) {
+	t.Helper()
+	var last definitionView
+	same := 0
+	poll(t, "the server serves the change: "+what, nil, func(ctx context.Context) (bool, error) {
+		now, err := readDefinitionView(ctx, w.http, w.cp.URL())
+		if err != nil {
+			return false, nil
+		}
+		if same++; !assert.ObjectsAreEqual(last, now) {
+			same = 0
+		}
+		last = now
+		return same >= 10 && changed(now), nil
+	})
+}
+
+// requireServed requires that an agent's answers become the server's.
+func (w *definitionWorld) requireServed(t *testing.T, when string, x *site, namesOnly bool) {
+	t.Helper()
+	var want, have definitionView
+	start := time.Now()
+	err := wait.PollUntilContextTimeout(t.Context(), 5*pollEvery, definitionPatience, true, func(ctx context.Context) (bool, error) {
+		served, err := readDefinitionView(ctx, socketClient(x.dir+"/kube.sock"), "http://agent")
+		if err != nil {
+			return false, nil
+		}
+		there, err := readDefinitionView(ctx, w.http, w.cp.URL())
+		if err != nil {
+			return false, err
+		}
+		have, want = served, there
+		if namesOnly {
+			have, want = withoutDefinition(have), withoutDefinition(want)
+		}
+		return assert.ObjectsAreEqual(want, have), nil
+	})
+	if err != nil {
+		assert.Equal(t, want, have, when)
+		t.Fatalf("%s: not served within %s: %v\n%s", when, definitionPatience, err, x.tail())
+	}
+	t.Logf("%s: served after %s", when, time.Since(start).Round(time.Millisecond))
+}
+
+// requireVerifyIsTrue requires that a comparison that finds no difference is followed by the server's
+// answers.
+func (w *definitionWorld) requireVerifyIsTrue(t *testing.T, x *site) {
+	t.Helper()
+	if r := x.run("verify", "--config", x.config); r.code != 0 {
+		t.Logf("verify ended with %d: %s%s", r.code, r.stdout, r.stderr)
+		return
+	}
+	have, err := readDefinitionView(t.Context(), socketClient(x.dir+"/kube.sock"), "http://agent")
+	require.NoError(t, err)
+	require.Equal(t, w.server(t), have, "verify has found no difference")
+}
+
+func socketClient(path string) *http.Client {
+	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", path)
+	}}}
+}
+
+func readDefinitionView(ctx context.Context, client *http.Client, address string) (definitionView, error) {
+	view := definitionView{}
+	for _, request := range definitionRequests {
+		path, form, _ := strings.Cut(request, "#")
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, address+path, nil)
+		if err != nil {
+			return nil, err
+		}
+		if form != "" {
+			r.Header.Set("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
+		}
+		resp, err := client.Do(r)
+		if err != nil {
+			return nil, err
+		}
+		body, err := io.ReadAll(resp.Body)
+		if err := resp.Body.Close(); err != nil {
+			return nil, err
+		}
+		if err != nil {
+			return nil, err
+		}
+		view[request] = fmt.Sprintf("%d %s", resp.StatusCode, comparableAnswer(body))
+	}
+	return view, nil
+}
+
+// comparableAnswer returns an answer without what differs between the server and a cache of it: managed
+// fields, ages, the resourceVersion of lists, and what the cache does not serve.
+func comparableAnswer(body []byte) string {
+	var o map[string]any
+	if json.Unmarshal(body, &o) != nil {
+		return string(bytes.TrimSpace(body))
+	}
+	switch items, isList := o["items"].([]any); {
+	case o["kind"] == "APIResourceList":
+		o["resources"] = slices.DeleteFunc(o["resources"].([]any), func(x any) bool {
+			r := x.(map[string]any)
+			delete(r, "storageVersionHash")
+			verbs := slices.DeleteFunc(r["verbs"].([]any), func(v any) bool { return !slices.Contains([]any{"get", "list", "watch"}, v) })
+			slices.SortFunc(verbs, func(a, b any) int { return strings.Compare(a.(string), b.(string)) })
+			r["verbs"] = verbs
+			return r["name"] == "tills/scale"
+		})
+	case o["kind"] == "Table":
+		for _, row := range o["rows"].([]any) {
+			row := row.(map[string]any)
+			delete(row["object"].(map[string]any)["metadata"].(map[string]any), "managedFields")
+			for i, c := range o["columnDefinitions"].([]any) {
+				if c.(map[string]any)["type"] == "date" {
+					row["cells"].([]any)[i] = "an age"
+				}
+			}
+		}
+		delete(o, "metadata")
+	case isList:
+		for _, item := range items {
+			delete(item.(map[string]any)["metadata"].(map[string]any), "managedFields")
+		}
+		delete(o, "metadata")
+	case o["kind"] != "Status":
+		delete(o["metadata"].(map[string]any), "managedFields")
+	}
+	raw, err := json.Marshal(o)
+	if err != nil {
+		return err.Error()
+	}
+	return string(raw)
+}
