@@ -126,7 +126,8 @@ func (c *Collection) definition(ctx context.Context) (d upstream.Definition, err
 	if d, err = source.Definition(ctx); err != nil {
 		return d, err
 	}
-	if _, current, _, _ := c.Live(); current != source {
+	is := c.Resource()
+	if _, current, _, _ := c.Live(); current != source || is == nil {
 		return d, errNotRunning // the answer is about a resource of before
 	}
 	now := c.opts.Clock.Now()
@@ -134,13 +135,13 @@ func (c *Collection) definition(ctx context.Context) (d upstream.Definition, err
 	if err := stored.Describe(d.Description); err != nil {
 		return d, err
 	}
-	was, is := c.Description(), *c.Resource()
+	was := c.Description()
 	if c.setDescription(d.Description) && was.Singular != "" {
 		c.Log.Info("the definition of the resource has changed")
 	}
 	index := func(of store.Description) string { return c.attributes(stored.Info(), of).Spec }
 	switch {
-	case d.Resource != is:
+	case d.Resource != *is:
 		c.Log.Warn("the server serves the resource in another way", "kind", d.Kind, "namespaced", d.Namespaced, "wasKind", is.Kind, "wasNamespaced", is.Namespaced)
 		c.restart(&d.Resource)
 	case c.opts.Attributes && index(was) != index(d.Description):

@@ -3,6 +3,8 @@ package collection
 import (
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/reflector"
 	"github.com/snapcache/snapcache/upstream"
@@ -33,10 +35,8 @@ func (c *Collection) purgeIn(problem error) (time.Duration, bool) {
 	if !c.Configured().Resource.IsSecrets() {
 		return 0, false
 	}
-	c.mu.Lock()
-	stored, resource := c.stored, c.resource
-	c.mu.Unlock()
-	if stored == nil || !stored.State().Synced || !upstream.IsForbidden(problem, resource.GVR.GroupResource()) {
+	stored, _, _, _ := c.Live()
+	if stored == nil || !stored.State().Synced || !upstream.IsForbidden(problem, schema.GroupResource{Resource: "secrets"}) {
 		return 0, false
 	}
 	return max(0, c.opts.PurgeAfter()-c.Tracker.Stats().ForbiddenFor), true

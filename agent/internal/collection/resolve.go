@@ -29,7 +29,7 @@ func (c *Collection) prepare(ctx context.Context, cluster *upstream.Cluster, reo
 	backoff := retry
 	for misfit := false; ; {
 		c.applySpec()
-		if c.stored != nil && !reopen {
+		if c.resource != nil && !reopen {
 			return nil
 		}
 		r, err := c.lookUp(ctx, cluster, misfit)

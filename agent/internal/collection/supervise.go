@@ -124,8 +124,8 @@ func (c *Collection) applySpec() {
 	}
 	if c.next.Entry.Resource.Version != c.spec.Entry.Resource.Version {
 		// The server has to name the resource in that version. Until that version is listed, the
-		// stored objects can be read.
-		c.resource, c.stored, c.reloaded = nil, nil, true
+		// stored objects are served.
+		c.resource, c.reloaded = nil, true
 	}
 	close(c.next.applied)
 	c.spec, c.next = c.next.Spec, nil

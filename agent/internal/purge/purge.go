@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/agent/internal/collection"
@@ -72,7 +73,7 @@ func (p *Purger) consider(ctx context.Context, c *collection.Collection, passed,
 	if stored == nil || !ok || !stored.State().Synced {
 		return wasDenied // there is nothing to purge
 	}
-	resource := c.Resource().GVR.GroupResource()
+	resource := schema.GroupResource{Resource: "secrets"}
 	db, durable := p.DB.(*bolt.DB)
 	now := c.Tracker.Stats()
 	forbiddenFor := now.ForbiddenFor
