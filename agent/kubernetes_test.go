@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/rest"
@@ -51,7 +52,11 @@ func (n *node) socketClient() *http.Client {
 func TestKubernetesAPI(t *testing.T) {
 	n := newNode(t, podsOnly)
 	n.cfg.KubernetesAPI = config.KubernetesAPI{Address: freeAddress(t), Socket: filepath.Join(n.dir, "run", "kube.sock")}
-	_, stop := n.run(t, io.Discard)
+	client, stop := n.run(t, io.Discard)
+	require.Eventually(t, func() bool {
+		status, err := client.Status(t.Context())
+		return err == nil && status.Collections[0].Problem != ""
+	}, time.Minute, time.Millisecond, "the server can't be asked")
 	for _, tc := range []struct {
 		name   string
 		client *http.Client
