@@ -382,3 +382,27 @@ func comparableAnswer(body []byte) string {
 	}
 	return string(raw)
 }
+
+// TestScopeOfConfiguredNamespace makes a resource again without namespaces while an agent caches one of
+// them. That is reported, all else is served, and the resource is cached once it has namespaces again.
+func TestScopeOfConfiguredNamespace(t *testing.T) {
+	t.Parallel()
+	cp := newControlPlane(t)
+	createTills(t, cp)
+	w := newDefinitionWorld(t, cp)
+	w.createTill("Till", "default")
+	const id = "tills.shop.example.com@default"
+	x := newSite(t, settings{
+		kubeconfig: kubeconfig(t, cp, controlplane.Admin),
+		resources:  "- {resource: tills.shop.example.com, namespaces: [default]}\n- resource: configmaps",
+	})
+	a := x.start()
+	a.awaitCaughtUp(anywhere(id, "configmaps"))
+	recreated("no namespaces", "Till", "Cluster").make(t, w)
+	a.awaitProblem(id, "resources[0].namespaces: tills live in no namespace")
+	a.awaitCaughtUp(anywhere("configmaps"))
+	recreated("namespaces", "Till", "Namespaced").make(t, w)
+	a.awaitCaughtUp(anywhere(id, "configmaps"))
+	require.Contains(t, string(x.must("get", "tills", "-n", "default")), "one")
+	a.stop()
+}

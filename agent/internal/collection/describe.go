@@ -142,12 +142,18 @@ func (c *Collection) definition(ctx context.Context) (d upstream.Definition, err
 	index := func(of store.Description) string { return c.attributes(stored.Info(), of).Spec }
 	switch {
 	case d.Resource != *is:
-		c.Log.Warn("the server serves the resource in another way", "kind", d.Kind, "namespaced", d.Namespaced, "wasKind", is.Kind, "wasNamespaced", is.Namespaced)
-		c.restart(&d.Resource)
+		c.redefine(*is, d.Resource)
 	case c.opts.Attributes && index(was) != index(d.Description):
 		c.restart(nil) // the history has to keep other attributes
 	}
 	return d, nil
+}
+
+// redefine begins again as the resource that the server serves now.
+func (c *Collection) redefine(was, is upstream.Resource) {
+	c.Log.Warn("the server serves the resource in another way", "version", is.GVR.Version, "kind", is.Kind, "namespaced", is.Namespaced,
+		"wasVersion", was.GVR.Version, "wasKind", was.Kind, "wasNamespaced", was.Namespaced)
+	c.restart(&is)
 }
 
 // attributes returns the index of the history for watches with selectors.

@@ -120,20 +120,16 @@ func AnySynced(db store.DB) bool {
 	})
 }
 
-// versionEvery is the time between two lookups of a resource whose version the server no longer
-// serves.
+// versionEvery is the time between two lookups of a resource that the server no longer serves.
 const versionEvery = 10 * time.Second
 
-// FollowVersions looks up, until ctx ends, resources whose version the server no longer serves: it
-// may serve another one. The stored objects stay until the list of the other version is complete.
-// If the server serves no version, they stay. If the configuration names the version, they stay
-// too, and the resource is not looked up.
+// FollowVersions looks up, until ctx ends, resources that the server no longer serves as they were: it
+// may serve another version, unless the configuration names one, or the same in another scope. The stored
+// objects stay until the list of that is complete, and if the server serves none.
 func FollowVersions(ctx context.Context, c clock.Clock, cluster *upstream.Cluster, all func() []*Collection) {
 	for sleep.For(ctx, c, versionEvery) == nil {
 		for _, c := range all() {
-			if c.Configured().Resource.Version == "" {
-				c.followVersion(ctx, cluster)
-			}
+			c.followVersion(ctx, cluster)
 		}
 	}
 }
@@ -146,12 +142,11 @@ func (c *Collection) followVersion(ctx context.Context, cluster *upstream.Cluste
 	limited, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
 	name := c.Configured().Resource
-	is, err := cluster.Resolve(limited, name.Resource, "", name.Group)
-	if err != nil || is.GVR == was.GVR {
+	is, err := cluster.Resolve(limited, name.Resource, name.Version, name.Group)
+	if err != nil || is == *was {
 		return // the reflector reports what it waits for
 	}
-	c.Log.Warn("the server serves another version of the resource", "was", was.GVR.Version, "is", is.GVR.Version)
-	c.restart(&is)
+	c.redefine(*was, is)
 }
 
 // definitionChanged turns the reason of a verdict into schema-changed if only the kind, the scope or the
