@@ -3,6 +3,7 @@ package memory
 import (
 	"errors"
 	"iter"
+	"math"
 	"time"
 
 	"github.com/tidwall/btree"
@@ -16,13 +17,15 @@ import (
 type feed struct {
 	head    history.Head
 	entries *btree.Map[string, *feedEntry]
+	now     time.Time // of the batch that is recorded, with the monotonic reading
 
 	attributes *store.Index // that the history records, nil for none
 }
 
 // feedEntry is a change, or a gap. Snapshots share it, so it is not changed once a snapshot has it.
 type feedEntry struct {
-	rv string
+	rv    string
+	added time.Time // with the monotonic reading
 	history.Entry
 	last *object.Object // of a deletion: the deleted object
 }
@@ -54,7 +57,7 @@ func (f *feed) Put(key []byte, e history.Entry) (int64, error) {
 	if !ok {
 		rv, _ = history.GapRV(key)
 	}
-	entry := &feedEntry{rv: rv, Entry: e}
+	entry := &feedEntry{rv: rv, added: f.now, Entry: e}
 	f.entries.Load(string(key), entry) // Load is fast at the end, where nearly all entries go
 	return entry.bytes(), nil
 }
@@ -120,22 +123,23 @@ func (f *feed) begin() error { return f.head.Track(f.attributes, f.highest) }
 // record adds the changes of a batch, which moves the checkpoint from known to next. gap is nil for
 // none.
 func (f *feed) record(changes []history.Change, gap *store.Gap, known string, next *store.Checkpoint) error {
-	proven := next.Proven()
-	log := history.NewLog(f.head, f, known, next.RV, proven)
+	f.now = time.Now()
+	log := history.NewLog(f.head, f, known, next.RV, next.Proven())
 	if err := log.Add(changes, gap); err != nil {
 		return err
 	}
 	f.head = log.End()
-	f.trim(proven.Add(-store.DefaultHistoryRetention).Unix())
+	f.trim()
 	return nil
 }
 
-// trim deletes the entries that are older than cutoff, in seconds since 1970, or past the size
-// limit.
-func (f *feed) trim(cutoff int64) {
+// trim deletes the entries that are older than the retention, or past the size limit. Their dates do not
+// count: the clock may have been wrong, or be wrong now.
+func (f *feed) trim() {
 	for {
 		_, e, ok := f.entries.Min()
-		if !ok || !f.head.Due(e.rv, e.Entry, cutoff, store.DefaultHistoryBytes) {
+		old := ok && f.now.Sub(e.added) > store.DefaultHistoryRetention
+		if !ok || !old && !f.head.Due(e.rv, e.Entry, math.MinInt64, store.DefaultHistoryBytes) {
 			return
 		}
 		f.entries.PopMin()

@@ -1,7 +1,10 @@
 package memory_test
 
 import (
+	"strconv"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -43,4 +46,43 @@ func TestLongResourceVersions(t *testing.T) {
 	require.Equal(t, all, since(below+"10"))
 	require.Equal(t, all, since(last))
 	require.Equal(t, all[2:], since(above+"4"))
+}
+
+// TestHistoryRetention_WrongClock: changes are trimmed a day after they came, whatever dates they have.
+func TestHistoryRetention_WrongClock(t *testing.T) {
+	const year = 365 * 24 * time.Hour
+	for name, off := range map[string]func(hour int) time.Duration{
+		"right":        func(int) time.Duration { return 0 },
+		"behind":       func(int) time.Duration { return -26 * year },
+		"ahead":        func(int) time.Duration { return 14 * year },
+		"jumps":        func(hour int) time.Duration { return time.Duration(hour%3-1) * 20 * year },
+		"right again":  func(hour int) time.Duration { return time.Duration(hour/30%2) * 14 * year },
+		"behind later": func(hour int) time.Duration { return -time.Duration(hour/30%2) * 26 * year },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				db := memory.New()
+				defer db.Close()
+				coll, err := db.Open(storetest.Info("configmaps"))
+				require.NoError(t, err)
+				r, err := coll.Replace()
+				require.NoError(t, err)
+				require.NoError(t, r.Commit(store.Checkpoint{RV: "1000", LastList: time.Now()}))
+				for hour := range 100 {
+					rv := strconv.Itoa(1001 + hour)
+					require.NoError(t, coll.Apply(store.Batch{
+						Checkpoint: store.Checkpoint{RV: rv, LastEvent: time.Now().Add(off(hour)).UTC()},
+						Changes:    []store.Change{storetest.Put(storetest.Object("shop", "x"+rv, "uid-"+rv, rv, nil, "x"))},
+					}))
+					v, err := coll.View()
+					require.NoError(t, err)
+					h, err := v.Horizon()
+					v.Close()
+					require.NoError(t, err)
+					require.Equal(t, strconv.Itoa(max(1000, 1000+hour-24)), h.RV)
+					time.Sleep(time.Hour)
+				}
+			})
+		})
+	}
 }

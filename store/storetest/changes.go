@@ -282,6 +282,19 @@ var historyRules = []rule{
 			require.Equal(t, tc.want, got)
 		}
 	}},
+	{name: "a wrong clock trims nothing", run: func(t *testing.T, h Harness) {
+		const year = 365 * 24 * time.Hour
+		s := newSubject(t, h, Info("a"))
+		s.replace(t, goesOn(10), Put(cm("shop", "a", 1)))
+		for i, off := range []time.Duration{0, 14 * year, -26 * year, 2 * time.Hour, -2 * time.Hour, 0} {
+			cp := goesOn(20 + i)
+			cp.LastEvent, cp.LastBookmark, cp.LastList = cp.LastEvent.Add(off), cp.LastBookmark.Add(off), cp.LastList.Add(off)
+			s.apply(t, cp, Put(cm("shop", "b"+strconv.Itoa(i), 20+i)))
+			require.Equal(t, "10", horizon(t, s))
+			require.Len(t, changesSince(t, s, "10"), i+1)
+		}
+		s.check(t)
+	}},
 	{name: "gaps of lists and batches", run: func(t *testing.T, h Harness) {
 		s := newSubject(t, h, Info("a"))
 		s.replace(t, goesOn(10), Put(cm("shop", "a", 1)), Put(cm("shop", "b", 2)))

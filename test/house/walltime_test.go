@@ -79,6 +79,7 @@ var wallTime = map[string]string{
 	"store/bolt/internal/writeback/log.go":      "monotonic",
 	"store/bolt/rekey.go":                       "monotonic",
 	"store/bolt/trim.go":                        "compared",
+	"store/memory/feed.go":                      "monotonic",
 	"upstream/failover.go":                      "monotonic",
 	"upstream/list.go":                          "monotonic",
 	"upstream/missed.go":                        "monotonic",
