@@ -73,6 +73,7 @@ type Authenticator struct {
 
 	local       string
 	clock       clock.PassiveClock
+	began       time.Time
 	authorities authorities
 	keys        atomic.Pointer[Keys]
 	learning    sync.Mutex // held while keys is replaced
@@ -84,7 +85,9 @@ type Authenticator struct {
 // NewAuthenticator returns an Authenticator that knows only the bearer of the agent's own token, who is
 // Local.
 func NewAuthenticator(token string, c clock.PassiveClock) *Authenticator {
-	return &Authenticator{local: token, clock: c, seen: lru.New(maxSeen), unknown: quota.New(unknownRate, unknownBurst, maxAddresses)}
+	return &Authenticator{
+		local: token, clock: c, began: c.Now(), seen: lru.New(maxSeen), unknown: quota.New(unknownRate, unknownBurst, maxAddresses),
+	}
 }
 
 // SetClientCA sets the authorities that client certificates are accepted from, in PEM; empty for none.
@@ -114,7 +117,7 @@ func (a *Authenticator) learn(audiences []string) {
 		a.learning.Unlock()
 		return
 	}
-	k := was.learned(audiences, a.clock.Now())
+	k := was.learned(audiences, a.clock.Now(), a.clock.Since(a.began))
 	a.keys.Store(k)
 	a.learning.Unlock()
 	if k != was && a.Learned != nil {

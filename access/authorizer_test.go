@@ -121,7 +121,6 @@ func TestDecisions(t *testing.T) {
 // TestDecisions_WrongClock: a decision that was made with a clock that was ahead, or is judged with one that is behind,
 // counts for a day from the start, not until its date; and no wrong clock deletes one.
 func TestDecisions_WrongClock(t *testing.T) {
-	const year = 365 * 24 * time.Hour
 	for _, off := range []time.Duration{-26 * year, -2 * time.Hour, 2 * time.Hour, 14 * year} {
 		path := filepath.Join(t.TempDir(), "decisions.db")
 		db, err := bolt.Open(path, bolt.Options{})

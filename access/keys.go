@@ -10,6 +10,8 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
 	authenticationv1 "k8s.io/api/authentication/v1"
+
+	"github.com/snapcache/snapcache/internal/clocks"
 )
 
 // algorithms are those that a kube-apiserver signs tokens with.
@@ -34,23 +36,30 @@ const (
 	maxAudiences = 16
 )
 
-// learned returns keys with audiences that the server has just named, or k if that changes little.
-func (k *Keys) learned(audiences []string, now time.Time) *Keys {
+// learned returns keys with audiences that the server has just named, or k if that changes little. None is
+// forgotten because of a wrong clock: not before this process has run for audienceAge. A date in the
+// future, which a wrong clock has made, becomes now.
+func (k *Keys) learned(audiences []string, now time.Time, ran time.Duration) *Keys {
 	next := *k
 	next.Audiences = map[string]time.Time{}
 	for _, x := range audiences[:min(len(audiences), maxAudiences)] {
-		next.Audiences[x] = now.UTC()
+		next.Audiences[x] = now // with the monotonic reading
 	}
+	age := func(at time.Time) clocks.Age { return clocks.AgeOf(clocks.Stamp{At: at}, clocks.Stamp{At: now}) }
 	changed := false
 	for x := range next.Audiences {
-		age := now.Sub(k.Audiences[x])
-		changed = changed || age >= audienceAge/8 || age < 0
+		changed = changed || !age(k.Audiences[x]).AtMost(audienceAge/8)
 	}
 	if !changed {
 		return k
 	}
 	for x, at := range k.Audiences {
-		if _, ok := next.Audiences[x]; !ok && now.Sub(at) < audienceAge && len(next.Audiences) < maxAudiences {
+		a := age(at)
+		if !a.Known() {
+			at = now
+		}
+		old := a.Duration() >= audienceAge && ran >= audienceAge
+		if _, ok := next.Audiences[x]; !ok && !old && len(next.Audiences) < maxAudiences {
 			next.Audiences[x] = at
 		}
 	}

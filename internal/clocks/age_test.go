@@ -3,11 +3,13 @@ package clocks_test
 import (
 	"math"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/snapcache/snapcache/internal/clocks"
+	"github.com/snapcache/snapcache/internal/clocks/clockstest"
 )
 
 func TestAge(t *testing.T) {
@@ -44,4 +46,51 @@ func TestAge(t *testing.T) {
 	}
 	require.False(t, clocks.Age{}.Known(), "the zero Age is unknown")
 	require.False(t, clocks.Age{}.AtMost(math.MaxInt64))
+}
+
+// TestAge_WrongClock checks the promises of ages with clocks that are right, behind and ahead when a time is noted,
+// then set, and right again: for a time of this process, for one that was stored before, and for one that is stored
+// with the run time of its file.
+func TestAge_WrongClock(t *testing.T) {
+	const year = 365 * 24 * time.Hour
+	offs := []time.Duration{0, -2 * time.Hour, 2 * time.Hour, -26 * year, 14 * year}
+	for _, noted := range offs {
+		for _, set := range offs {
+			synctest.Test(t, func(t *testing.T) {
+				clk := &clockstest.Moved{Off: noted}
+				now := func() clocks.Stamp { return clocks.Stamp{At: clk.Now()} }
+				own := now()
+				stored := clocks.Stamp{At: own.At.UTC(), Ran: time.Hour} // of a file that had run for an hour
+				time.Sleep(time.Hour)
+				began := clk.Now()
+				for _, off := range []time.Duration{set, set + year, set - 2*year, noted, 0} {
+					clk.Off = off
+					time.Sleep(time.Hour)
+					passed, ran := clk.Since(own.At), clk.Since(began)
+					jump := off - noted
+
+					a := clocks.AgeOf(own, now())
+					require.True(t, a.Known())
+					require.Equal(t, passed, a.Duration(), "a time of this process is as old as it is")
+					require.True(t, a.AtMost(passed))
+					require.False(t, a.AtMost(passed-1))
+
+					for _, s := range []clocks.Age{
+						clocks.AgeOf(clocks.Stamp{At: stored.At}, clocks.Stamp{At: clk.Now(), Ran: ran}),
+						clocks.AgeOf(stored, clocks.Stamp{At: clk.Now(), Ran: stored.Ran + ran}),
+					} {
+						require.Equal(t, passed+jump >= 0, s.Known(), "it is known unless the clock is behind it")
+						require.GreaterOrEqual(t, s.Duration(), ran, "setting the clock makes nothing younger than this process")
+						require.False(t, s.AtMost(ran-1), "nor fresh")
+						if jump == 0 {
+							require.Equal(t, passed, s.Duration(), "right again: nothing waits for a date")
+						}
+						if !s.Known() {
+							require.Equal(t, ran, s.Duration(), "nor is it old enough to be deleted before that has passed")
+						}
+					}
+				}
+			})
+		}
+	}
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/keyutil"
 
 	"github.com/snapcache/snapcache/access"
@@ -154,6 +155,27 @@ func TestIdentity(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, send(caller, false), "without the file there is no certificate")
 	block, _ := pem.Decode(kubelet[len(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: of(kubelet)})):])
 	require.NotContains(t, s.log.String(), string(block.Bytes))
+}
+
+// TestIdentity_WrongClock: a certificate that has not ended is used again once the clock is right.
+func TestIdentity_WrongClock(t *testing.T) {
+	const year = 365 * 24 * time.Hour
+	f := newFiles(t, kubeletConfig)
+	f.rotate(pair(t, "system:node:edge-1", nil, time.Now().Add(year)))
+	x, user := &identity{kubeconfig: f.kubeconfig()}, node("system:node:edge-1").User
+	to := &server{config: &rest.Config{Host: "https://127.0.0.1:6443"}}
+	for _, off := range []time.Duration{-26 * year, -2 * time.Hour, 2 * time.Hour, 14 * year} {
+		found, err := x.route(to, &user, time.Now().Add(off))
+		if off > year {
+			require.ErrorContains(t, err, "the certificate ended on")
+		} else {
+			require.NoError(t, err)
+			require.NotNil(t, found)
+		}
+		found, err = x.route(to, &user, time.Now())
+		require.NoError(t, err, "right again")
+		require.NotNil(t, found)
+	}
 }
 
 // TestIdentityWithoutCertificate: a kubeconfig with another credential is of no use: the agent must not

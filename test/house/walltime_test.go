@@ -3,6 +3,9 @@ package house_test
 import (
 	"go/ast"
 	"maps"
+	"os"
+	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -15,36 +18,37 @@ import (
 //   - monotonic: the time is compared with times of this process alone, by their monotonic readings.
 //   - shown: it is for people, or dates what is stored; nothing is decided by it.
 //   - compared: it is compared with a stored time or one of another machine, and either may be wrong:
-//     see package internal/clocks.
+//     see package internal/clocks. The tests that show it are named, with their folder if that is another.
 var wallTime = map[string]string{
-	"access/authenticator.go":                   "compared",
-	"access/authorizer.go":                      "compared",
-	"agent/agent.go":                            "shown",
-	"agent/internal/backup/backup.go":           "compared",
-	"agent/internal/collection/describe.go":     "monotonic",
-	"agent/internal/collection/doubt.go":        "monotonic",
-	"agent/internal/collection/serve.go":        "compared",
-	"agent/internal/collection/stall.go":        "monotonic",
-	"agent/internal/collection/tracker.go":      "monotonic",
-	"agent/internal/kubernetes/access.go":       "compared",
-	"agent/internal/kubernetes/kubernetes.go":   "compared",
-	"agent/internal/purge/purge.go":             "monotonic, shown",
-	"agent/internal/repair/repair.go":           "monotonic",
-	"agent/internal/status/metrics.go":          "compared",
-	"agent/internal/status/status.go":           "compared",
-	"agent/internal/verify/key.go":              "monotonic",
-	"agent/internal/verify/verify.go":           "monotonic, shown",
-	"agent/reload.go":                           "shown",
-	"agent/report.go":                           "monotonic",
-	"agent/watchdog.go":                         "monotonic",
-	"cmd/snapcache/changes.go":                  "shown",
-	"cmd/snapcache/reset.go":                    "shown",
-	"cmd/snapcache/serve.go":                    "compared",
-	"cmd/snapcache/snapshot.go":                 "compared",
+	"access/authenticator.go":                 "compared: TestTokens_WrongClock, TestAudiences_WrongClock",
+	"access/authorizer.go":                    "compared: TestDecisions_WrongClock",
+	"agent/agent.go":                          "shown",
+	"agent/internal/backup/backup.go":         "compared: TestSchedule_WrongClock, TestSchedule_WrongClock_NeverLate",
+	"agent/internal/collection/describe.go":   "monotonic",
+	"agent/internal/collection/doubt.go":      "monotonic",
+	"agent/internal/collection/serve.go":      "compared: TestFreshness_WrongClock",
+	"agent/internal/collection/stall.go":      "monotonic",
+	"agent/internal/collection/tracker.go":    "monotonic",
+	"agent/internal/kubernetes/access.go":     "compared: access TestDecisions_WrongClock",
+	"agent/internal/kubernetes/kubernetes.go": "compared: kubeapi/serving TestCertificateClocks",
+	"agent/internal/purge/purge.go":           "monotonic, shown",
+	"agent/internal/repair/repair.go":         "monotonic",
+	"agent/internal/status/metrics.go":        "compared: informer TestAgeMetric_WrongClock",
+	"agent/internal/status/status.go":         "compared: TestFreshness_WrongClock",
+	"agent/internal/verify/key.go":            "monotonic",
+	"agent/internal/verify/verify.go":         "monotonic, shown",
+	"agent/reload.go":                         "shown",
+	"agent/report.go":                         "monotonic",
+	"agent/watchdog.go":                       "monotonic",
+	"cmd/snapcache/changes.go":                "shown",
+	"cmd/snapcache/reset.go":                  "shown",
+	"cmd/snapcache/serve.go":                  "compared: kubeapi/serving TestCertificateClocks",
+	"cmd/snapcache/snapshot.go": "compared: TestAgeOf, snapshot TestPrune_WrongClock, " +
+		"snapshot TestNamesSortByTime",
 	"cmd/snapcache/status.go":                   "shown",
 	"cmd/snapcache/terminal.go":                 "monotonic",
 	"informer/loop.go":                          "monotonic, shown",
-	"informer/metrics.go":                       "compared",
+	"informer/metrics.go":                       "compared: TestAgeMetric_WrongClock",
 	"informer/processor.go":                     "monotonic",
 	"informer/proof.go":                         "monotonic",
 	"informer/stats.go":                         "monotonic",
@@ -52,9 +56,9 @@ var wallTime = map[string]string{
 	"kubeapi/columns.go":                        "shown",
 	"kubeapi/events.go":                         "monotonic",
 	"kubeapi/forward/exchange.go":               "monotonic",
-	"kubeapi/forward/identity.go":               "compared",
+	"kubeapi/forward/identity.go":               "compared: TestIdentity_WrongClock",
 	"kubeapi/frames.go":                         "shown",
-	"kubeapi/fresh.go":                          "compared",
+	"kubeapi/fresh.go":                          "compared: TestStaleness",
 	"kubeapi/get.go":                            "shown",
 	"kubeapi/limits.go":                         "monotonic",
 	"kubeapi/list.go":                           "shown",
@@ -62,9 +66,9 @@ var wallTime = map[string]string{
 	"kubeapi/reader.go":                         "monotonic",
 	"kubeapi/serving/server.go":                 "monotonic",
 	"kubeapi/serving/users.go":                  "monotonic",
-	"kubeapi/tokens/handler.go":                 "compared",
+	"kubeapi/tokens/handler.go":                 "compared: TestTokenNotRepeated",
 	"kubeapi/watch.go":                          "monotonic",
-	"localapi/reader.go":                        "compared",
+	"localapi/reader.go":                        "compared: TestAge_UnknownIsNotFresh",
 	"localapi/server.go":                        "monotonic",
 	"localapi/statuspage/browse.go":             "shown",
 	"localapi/statuspage/handler.go":            "monotonic, shown",
@@ -78,7 +82,7 @@ var wallTime = map[string]string{
 	"store/bolt/internal/writeback/fold.go":     "monotonic",
 	"store/bolt/internal/writeback/log.go":      "monotonic",
 	"store/bolt/rekey.go":                       "monotonic",
-	"store/bolt/trim.go":                        "compared",
+	"store/bolt/trim.go":                        "compared: TestHistoryRetention_WrongClock",
 	"store/memory/feed.go":                      "monotonic",
 	"upstream/failover.go":                      "monotonic",
 	"upstream/list.go":                          "monotonic",
@@ -89,20 +93,44 @@ var wallTime = map[string]string{
 // the reason why it may.
 func TestWallTime(t *testing.T) {
 	found := map[string]bool{}
-	eachProductFile(t, func(path string, _ []byte, file *ast.File) {
+	eachProductFile(t, func(name string, _ []byte, file *ast.File) {
 		ast.Inspect(file, func(n ast.Node) bool {
 			if call, ok := n.(*ast.CallExpr); ok && asksClock(call) {
-				found[path] = true
+				found[name] = true
 			}
 			return true
 		})
 	})
 	for name, why := range wallTime {
+		if tests, ok := strings.CutPrefix(why, "compared: "); ok {
+			for test := range strings.SplitSeq(tests, ", ") {
+				folder, test, ok := strings.Cut(test, " ")
+				if !ok {
+					folder, test = path.Dir(name), folder
+				}
+				require.True(t, hasTest(t, folder, test), "%s: there is no %s in %s", name, test, folder)
+			}
+			continue
+		}
 		for word := range strings.SplitSeq(why, ", ") {
-			require.Contains(t, []string{"monotonic", "shown", "compared"}, word, name)
+			require.Contains(t, []string{"monotonic", "shown"}, word, name)
 		}
 	}
 	require.Equal(t, slices.Sorted(maps.Keys(wallTime)), slices.Sorted(maps.Keys(found)))
+}
+
+// hasTest reports whether a folder has a test.
+func hasTest(t *testing.T, folder, test string) bool {
+	files, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(folder), "*_test.go"))
+	require.NoError(t, err)
+	for _, file := range files {
+		src, err := os.ReadFile(file)
+		require.NoError(t, err)
+		if strings.Contains(string(src), "\nfunc "+test+"(t *testing.T)") {
+			return true
+		}
+	}
+	return false
 }
 
 // asksClock reports whether a call is of Now, Since or Until, of package time or a clock.

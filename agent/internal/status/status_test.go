@@ -1,13 +1,17 @@
 package status
 
 import (
+	"log/slog"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/snapcache/snapcache/agent/internal/collection"
+	"github.com/snapcache/snapcache/internal/clocks/clockstest"
 	"github.com/snapcache/snapcache/localapi"
+	"github.com/snapcache/snapcache/reflector"
 	"github.com/snapcache/snapcache/store/memory"
 )
 
@@ -36,5 +40,31 @@ func TestFreshness(t *testing.T) {
 		got := freshness("pods", test.s, test.limit)
 		require.Equal(t, test.want, got.is)
 		require.Equal(t, test.want[:2] != "ok", got.bad)
+	}
+}
+
+// TestFreshness_WrongClock: a health check with a limit does not pass because the clock is wrong, and after a watch
+// setting the clock changes nothing.
+func TestFreshness_WrongClock(t *testing.T) {
+	const year = 365 * 24 * time.Hour
+	for _, off := range []time.Duration{0, -2 * time.Hour, -26 * year, 2 * time.Hour, 14 * year} {
+		clk := &clockstest.Moved{Off: off}
+		c := collection.New(collection.Spec{ID: "pods"}, collection.Options{Clock: clk, Log: slog.New(slog.DiscardHandler)})
+		r := Reporter{Clock: clk, Corrupt: func(string) (int64, int64) { return 0, 0 }}
+		proven := time.Now().Add(-time.Minute).UTC()
+		failed := func() bool {
+			s := localapi.Collection{Synced: true}
+			s.Proven = proven
+			r.fillCollection(&s, c, c.Tracker.Stats())
+			return freshness("pods", s, time.Hour).bad
+		}
+		require.Equal(t, off != 0, failed(), "clock moved by %s", off)
+		c.Tracker.Phase(reflector.PhaseWatching, nil)
+		require.False(t, failed())
+		c.Tracker.Phase(reflector.PhaseWaiting, nil)
+		for _, set := range []time.Duration{off, off + year, off - year, 0} {
+			clk.Off = set
+			require.False(t, failed(), "its watch has just ended; the clock was set by %s", set-off)
+		}
 	}
 }
