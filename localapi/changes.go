@@ -19,7 +19,8 @@ import (
 const Bookmark store.EventType = "BOOKMARK"
 
 // ChangeQuery selects changes: those after Since, a resourceVersion, or those that the cache
-// received at SinceTime or later, in whole seconds. Exactly one of the two must be set.
+// received at SinceTime or later, in whole seconds. A change whose date is before the one of an earlier
+// change is among them: the clock was wrong. Exactly one of the two must be set.
 type ChangeQuery struct {
 	Since     string
 	SinceTime time.Time
@@ -189,7 +190,10 @@ func (t *changeStream) collect(ctx context.Context, v store.View, corrupt *damag
 	}
 	seen := t.ahead
 	t.ahead = map[position]bool{}
+	order := dates{now: t.r.opts.Clock.Now()}
+	order.wrong(from.Time)
 	for e, err := range v.Changes(since) {
+		misdated := order.wrong(e.Time)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -213,7 +217,7 @@ func (t *changeStream) collect(ctx context.Context, v store.View, corrupt *damag
 			}
 			t.ahead[at] = true
 		}
-		if kind, ok := t.classify(e, since); ok && !seen[at] {
+		if kind, ok := t.classify(e, since, misdated); ok && !seen[at] {
 			if err := each(t.change(e, kind)); err != nil {
 				return err
 			}
@@ -249,15 +253,30 @@ func (t *changeStream) since(from store.Horizon, now store.State) (string, error
 }
 
 // classify returns the type of an event for a client that has the state at since. ok is false if the
-// client does not need the event.
-func (t *changeStream) classify(e store.Event, since string) (kind store.EventType, ok bool) {
+// client does not need the event. A misdated one may be of any time.
+func (t *changeStream) classify(e store.Event, since string, misdated bool) (kind store.EventType, ok bool) {
 	if !t.byTime() {
 		return e.Since(since)
 	}
-	if e.Time.Before(t.from()) {
+	if e.Time.Before(t.from()) && !misdated {
 		return "", false
 	}
 	return e.SinceTime(t.from())
+}
+
+// dates finds the dates of events that a clock which was behind has made: they are before the date of an
+// event that came earlier.
+type dates struct {
+	newest time.Time // of those so far that are not in the future
+	now    time.Time
+}
+
+// wrong reports whether the next date is wrong. Time daemons set a clock back by small steps.
+func (d *dates) wrong(at time.Time) bool {
+	if at.After(d.newest) && !at.After(d.now) {
+		d.newest = at
+	}
+	return at.Before(d.newest.Add(-time.Minute))
 }
 
 func (t *changeStream) change(e store.Event, kind store.EventType) Change {

@@ -343,3 +343,44 @@ func TestStatusHasStartOfHistory(t *testing.T) {
 		}
 	}
 }
+
+// TestChanges_WrongClock: changes since a time have all that came since then, also those that came while the clock
+// was behind, and deletions of objects that came while it was ahead.
+func TestChanges_WrongClock(t *testing.T) {
+	const year = 365 * 24 * time.Hour
+	want := []string{"17 DELETED b/n", "18 MODIFIED a/y", "19 MODIFIED a/z", "BOOKMARK 19"}
+	for name, tc := range map[string]struct {
+		first, then time.Duration // by which the clock was off: when b/n came, and when the changes since came
+		want        []string
+	}{
+		"right":                     {0, 0, want},
+		"two hours behind then":     {0, -2 * time.Hour, want},
+		"26 years behind then":      {0, -26 * year, want},
+		"two hours behind before":   {-2 * time.Hour, 0, want},
+		"two hours ahead before":    {2 * time.Hour, 0, want},
+		"14 years ahead before":     {14 * year, 0, want},
+		"14 years ahead then":       {0, 14 * year, want},
+		"ahead before, behind then": {14 * year, -26 * year, want},
+	} {
+		db := memory.New()
+		c, err := db.Open(storetest.Info("configmaps"))
+		require.NoError(t, err)
+		change := func(rv int, at time.Time, changes ...store.Change) {
+			cp := goesOn(rv)
+			cp.LastEvent, cp.LastBookmark, cp.LastList = at, time.Time{}, time.Time{}
+			apply(t, c, cp, changes...)
+		}
+		begun := goesOn(10)
+		begun.LastEvent, begun.LastBookmark, begun.LastList = time.Time{}, time.Time{}, now.Add(-5*time.Hour)
+		replace(t, c, begun, put("a", "x", "u1", 4), put("a", "y", "u2", 7), put("a", "z", "u3", 8))
+		change(11, now.Add(-4*time.Hour), put("a", "x", "u1", 11))
+		change(12, now.Add(-4*time.Hour+tc.first), put("b", "n", "u4", 12))
+		change(13, now.Add(-70*time.Minute), put("a", "x", "u1", 13))
+		change(18, now.Add(-30*time.Minute+tc.then), del("b/n", 17), put("a", "y", "u2", 18))
+		change(19, now.Add(-10*time.Minute), put("a", "z", "u3", 19))
+		got, err := changeLines(FromDB(db, options(t, name)), ChangeQuery{SinceTime: now.Add(-time.Hour)})
+		require.NoError(t, err)
+		require.Equal(t, tc.want, got, name)
+		require.NoError(t, db.Close())
+	}
+}

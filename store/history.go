@@ -54,9 +54,10 @@ func (e Event) Since(rv string) (t EventType, ok bool) {
 	return e.seen(comparable && cmp > 0)
 }
 
-// SinceTime is Since for a reader that has all changes before t.
+// SinceTime is Since for a reader that has all changes before t. A FirstTime after Time, which a wrong
+// clock has made, does not count.
 func (e Event) SinceTime(t time.Time) (_ EventType, ok bool) {
-	return e.seen(!e.FirstTime.IsZero() && !e.FirstTime.Before(t))
+	return e.seen(!e.FirstTime.IsZero() && !e.FirstTime.Before(t) && !e.FirstTime.After(e.Time))
 }
 
 func (e Event) seen(appeared bool) (EventType, bool) {

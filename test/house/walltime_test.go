@@ -68,6 +68,7 @@ var wallTime = map[string]string{
 	"kubeapi/serving/users.go":                  "monotonic",
 	"kubeapi/tokens/handler.go":                 "compared: TestTokenNotRepeated",
 	"kubeapi/watch.go":                          "monotonic",
+	"localapi/changes.go":                       "compared: TestChanges_WrongClock",
 	"localapi/reader.go":                        "compared: TestAge_UnknownIsNotFresh",
 	"localapi/server.go":                        "monotonic",
 	"localapi/statuspage/browse.go":             "shown",
