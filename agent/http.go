@@ -97,8 +97,7 @@ const (
 	maxLocal     = 256
 	maxLocalBody = 64 << 10
 
-	// maxScrapes limits the connections of metrics.address, which needs no credentials: one that does not
-	// read its answer is closed for a new one.
+	// maxScrapes limits the connections of metrics.address, which needs no credentials.
 	maxScrapes = 256
 
 	// scrapeTimeout limits the time of an answer there. The events of the status page renew it.
@@ -116,7 +115,7 @@ func (a *Agent) serveLocal(l net.Listener) func(context.Context) error {
 func (a *Agent) serveMetrics(l net.Listener) func(context.Context) error {
 	server := serving.NewPlainServer(a.metricsHandler(), a.log)
 	server.WriteTimeout = scrapeTimeout
-	return serveOn(serving.Limit(l, serving.Connections{Max: maxScrapes, Cuts: true}), server)
+	return serveOn(serving.Limit(l, serving.Connections{Max: maxScrapes}), server)
 }
 
 // serveOn returns a function that serves l by srv until ctx ends. Requests in progress then have two

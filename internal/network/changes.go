@@ -1,5 +1,5 @@
 // Package network notices changes of the machine's network, after which a server may be reachable that was
-// not before.
+// not before, and finds the users of connections from this machine.
 package network
 
 import (

@@ -13,8 +13,8 @@ import (
 	"github.com/snapcache/snapcache/kubeapi/internal/status"
 )
 
-// maxUnproven limits the bytes of the heads of requests whose caller is being found out, as which the server
-// may have to be asked. A connection has at most as many as it leaves to others.
+// maxUnproven limits the bytes of the heads of requests whose caller is being found out, for which the server
+// may have to be asked. A user of this machine, or an address, has at most as many as it leaves to others.
 const maxUnproven = 16 << 20
 
 // Authenticate returns a handler that serves requests by h, with their caller in the context. Others get
@@ -22,11 +22,11 @@ const maxUnproven = 16 << 20
 func Authenticate(a *access.Authenticator, h http.Handler) http.Handler {
 	unproven := quota.NewShares(maxUnproven * int64(quota.Scale()))
 	callerOf := func(r *http.Request) (*access.Caller, error) {
-		n := int64(headBytes(r))
-		if !unproven.Take(r.RemoteAddr, n) {
+		from, n := ownerOf(r.Context()), int64(headBytes(r))
+		if !unproven.Take(from, n) {
 			return nil, ErrTooLarge
 		}
-		defer unproven.Give(r.RemoteAddr, n)
+		defer unproven.Give(from, n)
 		return a.Caller(r)
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

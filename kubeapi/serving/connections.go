@@ -1,6 +1,7 @@
 package serving
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"net"
@@ -10,6 +11,7 @@ import (
 	"sync/atomic"
 
 	"github.com/snapcache/snapcache/access"
+	"github.com/snapcache/snapcache/internal/network"
 	"github.com/snapcache/snapcache/internal/quota"
 )
 
@@ -24,35 +26,40 @@ type Connections struct {
 	// this machine.
 	Max int
 
-	// Cuts is set if a connection with a request in progress may be closed for a new one: for listeners
-	// whose clients are all the same, and need little time.
-	Cuts bool
-
 	// Refused is called with each connection that is closed at once, unless it is nil.
 	Refused func(peer string, err error)
 }
 
 // Limit returns a listener of l with limits. Its connections have to be served by a server of this
-// package. If they are too many, a new one takes the place of the one on which nothing has happened for
-// longest, of those without a request in progress. If all have one, new ones wait, unless they may be cut.
+// package. If they are too many, a new one takes the place of another, so that no client waits for one that
+// holds its connection; which one, see [limitedListener.worstLocked].
 func Limit(l net.Listener, c Connections) net.Listener { return newLimitedListener(l, c) }
 
 func newLimitedListener(l net.Listener, c Connections) *limitedListener {
-	x := &limitedListener{Listener: l, limits: c, remote: quota.NewShares(int64(c.Max / 5 * 4)), open: map[*limitedConn]struct{}{}}
-	x.changed.L = &x.mu
-	return x
+	return &limitedListener{
+		Listener: l, limits: c, remote: quota.NewShares(int64(c.Max / 5 * 4)), userOf: network.UserOf,
+		open: map[*limitedConn]struct{}{}, owned: map[owner]int{},
+	}
 }
 
 type limitedListener struct {
 	net.Listener
 	limits Connections
 	remote *quota.Shares // of the connections from other machines, by address
-	events atomic.Int64  // numbers what happens on the connections, in order
+	userOf func(net.Conn) (uid uint32, ok bool)
+	events atomic.Int64 // numbers what happens on the connections, in order
 
-	mu      sync.Mutex
-	changed sync.Cond // a connection is closed or has no request any more, or the listener is closed
-	open    map[*limitedConn]struct{}
-	closed  bool
+	mu    sync.Mutex
+	open  map[*limitedConn]struct{}
+	owned map[owner]int // of open, by owner
+}
+
+// owner is the user of a process on this machine, or the address of another machine. The connections whose
+// user is not known have one owner.
+type owner struct {
+	uid   uint32
+	known bool // uid is
+	peer  netip.Addr
 }
 
 func (l *limitedListener) Accept() (net.Conn, error) {
@@ -62,74 +69,79 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		x := &limitedConn{Conn: c, of: l}
-		if _, ok := c.RemoteAddr().(*net.TCPAddr); ok {
-			x.peer = addressOf(c.RemoteAddr())
-			x.remote = !access.SameMachine(x.peer, addressOf(c.LocalAddr()))
+		if peer := addressOf(c.RemoteAddr()); peer.IsValid() && !access.SameMachine(peer, addressOf(c.LocalAddr())) {
+			x.owner.peer = peer
+		} else {
+			x.owner.uid, x.owner.known = l.userOf(c)
 		}
-		if x.remote && !l.remote.Enter(x.peer) {
+		if x.remote() && !l.remote.Enter(x.owner.peer) {
 			_ = c.Close() // nothing was sent
 			if l.limits.Refused != nil {
 				l.limits.Refused(c.RemoteAddr().String(), ErrTooManyConnections)
 			}
 			continue
 		}
-		if !l.admit(x) {
-			_ = x.Close() // the listener is closed
-			return nil, net.ErrClosed
-		}
+		l.admit(x)
 		return x, nil
 	}
 }
 
-// admit makes room for a connection. It returns false once the listener is closed.
-func (l *limitedListener) admit(x *limitedConn) bool {
+// admit makes room for a connection.
+func (l *limitedListener) admit(x *limitedConn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for !l.closed && len(l.open) >= l.limits.Max {
-		old := l.oldestLocked()
-		if old == nil {
-			l.changed.Wait()
-			continue
-		}
-		delete(l.open, old)
-		_ = old.Conn.Close() // its server notices, and closes it too
+	l.owned[x.owner]++ // its owner's are the ones that give way, unless another has more
+	if len(l.open) >= l.limits.Max {
+		worst := l.worstLocked()
+		l.removeLocked(worst)
+		_ = worst.Conn.Close() // its server notices, and closes it too
 	}
 	x.touch()
 	l.open[x] = struct{}{}
-	return !l.closed
 }
 
-// oldestLocked returns the connection to close for a new one; nil if there is none.
-func (l *limitedListener) oldestLocked() (oldest *limitedConn) {
+// worstLocked returns the connection to close for a new one: one of the owner that has most, which no one
+// with fewer loses a place to. Of these it is the one on which nothing has happened for longest, with a
+// request in progress only if all have one.
+func (l *limitedListener) worstLocked() (worst *limitedConn) {
+	most := 0
+	for _, n := range l.owned {
+		most = max(most, n)
+	}
 	for x := range l.open {
 		switch {
-		case x.busy && !l.limits.Cuts:
-		case oldest == nil, oldest.busy && !x.busy, oldest.busy == x.busy && x.last.Load() < oldest.last.Load():
-			oldest = x
+		case l.owned[x.owner] < most:
+		case worst == nil, worst.busy && !x.busy, worst.busy == x.busy && x.last.Load() < worst.last.Load():
+			worst = x
 		}
 	}
-	return oldest
+	return worst
 }
 
-func (l *limitedListener) Close() error {
-	l.mu.Lock()
-	l.closed = true
-	l.mu.Unlock()
-	l.changed.Broadcast()
-	return l.Listener.Close()
+// removeLocked ends the count of a connection, once.
+func (l *limitedListener) removeLocked(x *limitedConn) {
+	if _, ok := l.open[x]; !ok {
+		return
+	}
+	delete(l.open, x)
+	if l.owned[x.owner]--; l.owned[x.owner] == 0 {
+		delete(l.owned, x.owner)
+	}
 }
 
 // limitedConn is a connection that counts until it is closed.
 type limitedConn struct {
 	net.Conn
-	of     *limitedListener
-	peer   netip.Addr
-	remote bool         // it comes from another machine
-	last   atomic.Int64 // the number of what happened last
-	left   sync.Once
+	of    *limitedListener
+	owner owner
+	last  atomic.Int64 // the number of what happened last
+	left  sync.Once
 
 	busy bool // a request is in progress; guarded by of.mu
 }
+
+// remote reports whether the connection comes from another machine.
+func (c *limitedConn) remote() bool { return c.owner.peer.IsValid() }
 
 func (c *limitedConn) touch() { c.last.Store(c.of.events.Add(1)) }
 
@@ -147,32 +159,50 @@ func (c *limitedConn) Write(p []byte) (int, error) {
 
 func (c *limitedConn) Close() error {
 	c.left.Do(func() {
-		if c.remote {
-			c.of.remote.Leave(c.peer)
+		if c.remote() {
+			c.of.remote.Leave(c.owner.peer)
 		}
 		c.of.mu.Lock()
-		delete(c.of.open, c)
+		c.of.removeLocked(c)
 		c.of.mu.Unlock()
-		c.of.changed.Broadcast()
 	})
 	return c.Conn.Close()
 }
 
-// noteState notes whether a connection has a request in progress. A header that is still to be read is none.
-func noteState(c net.Conn, s http.ConnState) {
+// limitedConnOf returns the connection that is below TLS, nil if it is not one of a limited listener.
+func limitedConnOf(c net.Conn) *limitedConn {
 	if t, ok := c.(*tls.Conn); ok {
 		c = t.NetConn()
 	}
-	x, ok := c.(*limitedConn)
-	if !ok {
+	x, _ := c.(*limitedConn)
+	return x
+}
+
+type ownerKey struct{}
+
+// withOwner returns a context with the owner of a connection, for its requests.
+func withOwner(ctx context.Context, c net.Conn) context.Context {
+	if x := limitedConnOf(c); x != nil {
+		ctx = context.WithValue(ctx, ownerKey{}, x.owner)
+	}
+	return ctx
+}
+
+// ownerOf returns the owner of the connection of a request.
+func ownerOf(ctx context.Context) owner {
+	o, _ := ctx.Value(ownerKey{}).(owner)
+	return o
+}
+
+// noteState notes whether a connection has a request in progress. A header that is still to be read is none.
+func noteState(c net.Conn, s http.ConnState) {
+	x := limitedConnOf(c)
+	if x == nil {
 		return
 	}
 	x.of.mu.Lock()
 	x.busy = s == http.StateActive || s == http.StateHijacked
 	x.of.mu.Unlock()
-	if s == http.StateIdle {
-		x.of.changed.Broadcast()
-	}
 }
 
 func addressOf(a net.Addr) netip.Addr {

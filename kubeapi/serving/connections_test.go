@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
+	"os"
+	"runtime"
 	"slices"
 	"testing"
 
@@ -87,55 +90,76 @@ func TestConnectionsPerAddress(t *testing.T) {
 	require.Len(t, offer(t, l, "192.0.2.2", 1), 1)
 }
 
-// TestConnectionsMakeRoom: a new connection takes the place of the one that has been idle for longest; of
-// one with a request only if the listener cuts those.
-func TestConnectionsMakeRoom(t *testing.T) {
-	closed := func(all []*limitedConn) (at []int) {
-		for i, c := range all {
-			if c.Conn.(*conn).closed { //nolint:forcetypeassert // see offer
-				at = append(at, i)
-			}
+// closedAt returns which connections were closed.
+func closedAt(all []*limitedConn) (at []int) {
+	for i, c := range all {
+		if c.Conn.(*conn).closed { //nolint:forcetypeassert // see offer
+			at = append(at, i)
 		}
-		return at
 	}
+	return at
+}
+
+// TestConnectionsMakeRoom: a new connection takes the place of the one that has been idle for longest; of
+// one with a request only if all have one.
+func TestConnectionsMakeRoom(t *testing.T) {
 	l := newLimitedListener(&queue{}, Connections{Max: 5})
 	all := offer(t, l, "127.0.0.1", 5)
 	all[0].touch()
 	noteState(all[1], http.StateActive)
 	noteState(tls.Server(all[2], &tls.Config{}), http.StateActive)
 	require.Len(t, offer(t, l, "127.0.0.1", 1), 1)
-	require.Equal(t, []int{3}, closed(all))
+	require.Equal(t, []int{3}, closedAt(all))
 	require.Len(t, offer(t, l, "127.0.0.1", 2), 2)
-	require.Equal(t, []int{0, 3, 4}, closed(all))
+	require.Equal(t, []int{0, 3, 4}, closedAt(all))
 	require.Len(t, l.open, 5)
 	require.NoError(t, all[0].Close(), "its server closes it too")
 	require.Len(t, l.open, 5)
-
 	for c := range l.open {
 		noteState(c, http.StateActive)
 	}
-	done := make(chan []*limitedConn)
-	go func() { done <- offer(t, l, "127.0.0.1", 2) }()
-	noteState(all[1], http.StateIdle)
-	require.NoError(t, all[2].Close())
-	require.Len(t, <-done, 2, "one waits until a request has ended, the other until a connection is closed")
-	require.Equal(t, []int{0, 1, 2, 3, 4}, closed(all))
-
-	for c := range l.open {
-		noteState(c, http.StateActive)
-	}
-	go func() { done <- offer(t, l, "127.0.0.1", 1) }()
-	require.NoError(t, l.Close())
-	require.Empty(t, <-done, "one that waits does not outlive the listener")
-
-	l = newLimitedListener(&queue{}, Connections{Max: 3, Cuts: true})
-	all = offer(t, l, "127.0.0.1", 3)
-	for _, c := range all {
-		noteState(c, http.StateActive)
-	}
-	all[0].touch()
+	all[1].touch()
 	require.Len(t, offer(t, l, "127.0.0.1", 1), 1)
-	require.Equal(t, []int{1}, closed(all), "the one on which nothing has happened for longest")
+	require.Equal(t, []int{0, 2, 3, 4}, closedAt(all), "the one on which nothing has happened for longest")
+	for c := range l.open {
+		require.NoError(t, c.Close())
+	}
+	require.Empty(t, l.open)
+	require.Empty(t, l.owned)
+}
+
+// TestConnectionsPerOwner: whatever a user of this machine opens, with requests or without, no other user
+// that has fewer connections loses one, and its new ones are accepted.
+func TestConnectionsPerOwner(t *testing.T) {
+	user := uint32(0)
+	l := newLimitedListener(&queue{}, Connections{Max: maxConnections})
+	l.userOf = func(net.Conn) (uint32, bool) { return user, user != 0 }
+	connect := func(uid uint32, n int, s http.ConnState) []*limitedConn {
+		user = uid
+		all := offer(t, l, "127.0.0.1", n)
+		require.Len(t, all, n)
+		for _, c := range all {
+			noteState(c, s)
+		}
+		return all
+	}
+	idle, busy := connect(1, 10, http.StateIdle), connect(1, 10, http.StateActive)
+	remote := offer(t, l, "192.0.2.2", 30)
+	for _, s := range []http.ConnState{http.StateActive, http.StateIdle, http.StateNew} {
+		connect(2, 3*maxConnections, s)
+		connect(0, 3*maxConnections, s) // users that are not known: one
+		require.Len(t, l.open, maxConnections)
+		connect(1, 10, http.StateNew)
+	}
+	require.Empty(t, closedAt(idle))
+	require.Empty(t, closedAt(busy))
+	require.Empty(t, closedAt(remote))
+	require.Equal(t, map[owner]int{
+		{uid: 1, known: true}: 50, {peer: netip.MustParseAddr("192.0.2.2")}: 30, {uid: 2, known: true}: 280, {}: 280,
+	}, l.owned)
+	connect(1, maxConnections, http.StateActive)
+	require.NotEmpty(t, closedAt(idle), "one that has most gives way itself, first those without a request")
+	require.Empty(t, closedAt(remote))
 }
 
 // TestClientCertificatesLimit: a client can't make a connection hold many certificates.
@@ -174,4 +198,18 @@ func TestClientCertificatesLimit(t *testing.T) {
 			require.ErrorContains(t, err, "certificates")
 		}
 	}
+}
+
+// TestOwnerOfRequest: a request has the user of its connection, below TLS too.
+func TestOwnerOfRequest(t *testing.T) {
+	of := make(chan owner, 1)
+	_, config := serve(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { of <- ownerOf(r.Context()) }))
+	answer, err := client(t, config).Get(config.Host + "/api")
+	require.NoError(t, err)
+	require.NoError(t, answer.Body.Close())
+	want := owner{}
+	if runtime.GOOS == "linux" {
+		want = owner{uid: uint32(os.Getuid()), known: true} //nolint:gosec // an id of Linux
+	}
+	require.Equal(t, want, <-of)
 }

@@ -142,8 +142,9 @@ func NewPlainServer(h http.Handler, log *slog.Logger) *http.Server {
 			MaxConcurrentStreams: maxStreams, MaxReadFrameSize: maxFrameBytes, WriteByteTimeout: writeTimeout,
 			MaxReceiveBufferPerConnection: maxUnreadBytes, MaxReceiveBufferPerStream: maxUnreadBytes,
 		},
-		ConnState: noteState,
-		ErrorLog:  slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+		ConnContext: withOwner,
+		ConnState:   noteState,
+		ErrorLog:    slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 
 		DisableGeneralOptionsHandler: true, // "OPTIONS *" has no path either
 	}
