@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	golog "log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -144,10 +145,24 @@ func NewPlainServer(h http.Handler, log *slog.Logger) *http.Server {
 		},
 		ConnContext: withOwner,
 		ConnState:   noteState,
-		ErrorLog:    slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+		ErrorLog:    golog.New(connectionLog{log}, "", 0),
 
 		DisableGeneralOptionsHandler: true, // "OPTIONS *" has no path either
 	}
+}
+
+// connectionLog is the output of net/http's log. Lines of the same failure of different clients have one
+// message, so that no client fills the log, whose lines of one kind are limited.
+type connectionLog struct{ *slog.Logger }
+
+func (l connectionLog) Write(line []byte) (int, error) {
+	failure, of, _ := strings.Cut(strings.TrimSpace(string(line)), " from ")
+	if of == "" {
+		l.Warn(failure)
+	} else {
+		l.Warn(failure, "client", of)
+	}
+	return len(line), nil
 }
 
 // limited returns a handler that serves requests by h if their target has a path, with a deadline for their
