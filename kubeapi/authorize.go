@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 
 	"github.com/snapcache/snapcache/access"
+	"github.com/snapcache/snapcache/kubeapi/internal/selector"
 )
 
 // allowed answers with an error unless the caller may send a request. The zero path is that of a
@@ -47,14 +48,18 @@ func asked(r *http.Request, p path) access.Request {
 	}
 	if v := verb(a.Verb); v == verbList || v == verbWatch {
 		query := r.URL.Query()
-		if s := query.Get("fieldSelector"); s != "" {
-			a.FieldSelector = &authorizationv1.FieldSelectorAttributes{RawSelector: s}
+		byLabel, byField := query.Get("labelSelector"), query.Get("fieldSelector")
+		if selector.TooLong(byLabel, byField) != nil { // it is not answered: the question without them is the same for all
+			byLabel, byField = "", ""
+		}
+		if byField != "" {
+			a.FieldSelector = &authorizationv1.FieldSelectorAttributes{RawSelector: byField}
 			if a.Name == "" {
-				a.Name = selectedName(s)
+				a.Name = selectedName(byField)
 			}
 		}
-		if s := query.Get("labelSelector"); s != "" {
-			a.LabelSelector = &authorizationv1.LabelSelectorAttributes{RawSelector: s}
+		if byLabel != "" {
+			a.LabelSelector = &authorizationv1.LabelSelectorAttributes{RawSelector: byLabel}
 		}
 	}
 	return access.Request{Resource: a}

@@ -77,6 +77,7 @@ func TestAuthorizedRequests(t *testing.T) {
 		{"GET", "/api/v1/pods?fieldSelector=metadata.name%3D..", "list,,v1,pods,,, fields metadata.name=.."},
 		{"GET", "/api/v1/pods?fieldSelector=metadata.name%21%3Dx", "list,,v1,pods,,, fields metadata.name!=x"},
 		{"GET", "/api/v1/pods?watch=1&labelSelector=a%3Db&fieldSelector=spec.nodeName%3Dn", "watch,,v1,pods,,, fields spec.nodeName=n labels a=b"},
+		{"GET", "/api/v1/pods?watch=1&labelSelector=a%3Db&fieldSelector=metadata.name%3D" + strings.Repeat("n", 20_000), "watch,,v1,pods,,,"},
 		{"GET", "/api/v1/namespaces/a/pods/x?fieldSelector=metadata.name%3Dy", "get,,v1,pods,,a,x"},
 		{"POST", "/api/v1/namespaces/a/pods", "create,,v1,pods,,a,"},
 		{"POST", "/api/v1/namespaces/a/pods/x/exec", "create,,v1,pods,exec,a,x"},
