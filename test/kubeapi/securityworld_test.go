@@ -85,7 +85,10 @@ func (v *vault) serve(t *testing.T, on *plane, forward bool) {
 	for _, name := range []string{"events", "namespaces"} {
 		resources = append(resources, &resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: name}})
 	}
-	v.site = newSiteOf(t, on, resources, func(s *site) { s.access, s.forward = true, forward })
+	v.site = newSiteOf(t, on, resources, func(s *site) {
+		s.access, s.forward = true, forward
+		s.api = fmt.Sprintf("  socket: %s/kube.sock\n", s.dir)
+	})
 	require.NoError(t, v.agent.await(t.Context(), v.resources))
 	var err error
 	v.tls, err = rest.TLSConfigFor(restConfig(t, v.cached))
