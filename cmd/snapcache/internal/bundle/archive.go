@@ -97,6 +97,9 @@ func (a *archive) discover() error {
 		case len(raw) > maxDiscoveryBytes:
 			err = fmt.Errorf("it has more than %d MiB", maxDiscoveryBytes>>20)
 		case err == nil:
+			err = checkValues(raw)
+		}
+		if err == nil {
 			err = json.Unmarshal(raw, &a.served)
 		}
 		if err != nil {
@@ -111,11 +114,19 @@ func (a *archive) discover() error {
 	return err
 }
 
+// checkValues returns an error if JSON that is to be decoded has too many values: a Go value of some hundred
+// bytes may stand for two bytes of it.
+func checkValues(raw []byte) error {
+	if bytes.Count(raw, []byte(",")) > maxValues {
+		return fmt.Errorf("it has more than %d values", maxValues)
+	}
+	return nil
+}
+
 // load stores the objects.
 func (a *archive) load(db *bolt.DB) error {
-	all := newResources(a.served, db)
+	all := newResources(a.served, db, a.at)
 	left, last := int64(maxBytes), "its beginning"
-	var buf bytes.Buffer
 	cut, err := a.walk(a.opts.Progress, func(name string, h *tar.Header, body io.Reader) error {
 		last = name
 		if name == discovery {
@@ -128,20 +139,14 @@ func (a *archive) load(db *bolt.DB) error {
 		if left -= h.Size; left < 0 {
 			return fmt.Errorf("its objects have more than %d MiB", maxBytes>>20)
 		}
-		buf.Reset()
-		_, readErr := io.Copy(&buf, body)
-		if err := a.ctx.Err(); err != nil {
-			return err
-		}
 		before := all.count
-		err := all.add(a.ctx, name, buf.Bytes())
+		err := all.add(a.ctx, name, body)
 		switch {
+		case a.ctx.Err() != nil:
+			return a.ctx.Err()
 		case errors.As(err, new(*fatalError)):
 			return err
-		case readErr != nil:
-			err = readErr
-		}
-		if err != nil {
+		case err != nil:
 			a.warn("%s can't be read to its end: %v; served objects of it: %d", name, err, all.count-before)
 		}
 		return nil
@@ -158,7 +163,7 @@ func (a *archive) load(db *bolt.DB) error {
 		}
 		return fmt.Errorf("%w: it has no objects in %s", ErrNone, folder)
 	}
-	return all.commit(a.at, a.warn)
+	return all.commit(a.warn)
 }
 
 func (a *archive) warn(format string, args ...any) {

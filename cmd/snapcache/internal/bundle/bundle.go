@@ -3,7 +3,7 @@
 //
 // A bundle comes from someone else's cluster, often over someone else's network. Its objects go to a
 // temporary database as they are read, and everything that an archive claims is bounded, so the memory
-// is that of one file. A file that can't be read, or is cut off, costs only what is missing of it.
+// is that of a few objects. A file that can't be read, or is cut off, costs only what is missing of it.
 package bundle
 
 import (
@@ -23,14 +23,30 @@ const (
 	maxBytes   = 1 << 30
 	maxObjects = 500_000
 
-	// maxFileBytes limits one file, which is in memory while it is read; maxYAMLBytes one object that is
-	// YAML, which takes some hundred times its length while it is decoded; maxDiscoveryBytes the list of
-	// the resources.
-	maxFileBytes      = 128 << 20
-	maxYAMLBytes      = 3 << 19
-	maxDiscoveryBytes = 4 << 20
+	// maxLate limits the objects that are stored one by one: a bundle has the objects of a resource together.
+	maxLate = 20_000
 
-	// maxResources limits the resources; each holds up to budgetBytes of objects until they are written.
+	// maxKeyBytes limits the names of the objects, with their namespaces: the names of a list are in memory
+	// until it is complete.
+	maxKeyBytes = 32 << 20
+
+	// maxFileBytes limits one file, maxObjectBytes one object as it is in a file, with blanks:
+	// a kube-apiserver takes 1.5 MiB without.
+	maxFileBytes   = 128 << 20
+	maxObjectBytes = 8 << 20
+
+	// maxYAMLBytes and maxYAMLNodes limit one object that is YAML, which takes some hundred times its
+	// length while it is decoded: 1 MiB has 50,000 lines.
+	maxYAMLBytes = 1 << 20
+	maxYAMLNodes = 150_000
+
+	// maxDiscoveryBytes limits the list of the resources: 6,000 of them. maxDefinitionBytes limits
+	// the definition of a custom resource, and maxValues the values in either.
+	maxDiscoveryBytes  = 4 << 20
+	maxDefinitionBytes = 3 << 19
+	maxValues          = 150_000
+
+	// maxResources limits the resources. One of them holds up to budgetBytes of objects until they are written.
 	maxResources = 512
 	budgetBytes  = 1 << 20
 )

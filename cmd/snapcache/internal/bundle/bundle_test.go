@@ -166,6 +166,7 @@ func TestOpen_BadFile_ServesTheRest(t *testing.T) {
 		{"text", "pods/shop.json", `{"kind":"PodList","apiVersion":"v1","items":[error`, []string{"bar/x"}, "served objects of it: 0"},
 		{"something behind the list", "pods/shop.json", list + "}", []string{"bar/x", "shop/a", "shop/b"}, "invalid character '}'"},
 		{"YAML that is none", "pods/shop.yaml", "- {metadata: {name: a, namespace: shop}}\n- {metadata: [\n", []string{"bar/x", "shop/a"}, "yaml: "},
+		{"YAML with an alias", "pods/shop.yaml", "- {metadata: {name: a, namespace: shop}}\n- {metadata: {name: b}, x: &x [y], z: *x}\n", []string{"bar/x", "shop/a"}, "line 1: an alias, *x"},
 		{"nested too deep", "pods/shop.json", `[` + strings.Repeat("[", 20_000), []string{"bar/x"}, "exceeded max depth"},
 		{"one object that is cut off", "pods/shop.json", `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a"`, []string{"bar/x"}, "not a valid JSON object"},
 	} {
@@ -187,6 +188,28 @@ func TestOpen_BadFile_ServesTheRest(t *testing.T) {
 		require.Equal(t, []string{"edge-1"}, objects(t, db, "nodes"))
 		require.Contains(t, warnings[0], discovery+" can't be read, so the names of resources are guesses")
 	})
+}
+
+// The objects of a resource may be in several places, and the type of a long list after its items.
+func TestOpen_Order(t *testing.T) {
+	node, long := `{"apiVersion":"v1","kind":"Node","metadata":{"name":"edge-1","resourceVersion":"5"}}`, strings.Repeat("x", maxObjectBytes/2)
+	pod := func(name, rv, text string) string {
+		return fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"namespace":"shop","resourceVersion":%q},"spec":%q}`, name, rv, text)
+	}
+	file := pack(t, map[string]string{
+		"b" + folder + "a.json": `{"apiVersion":"v1","items":[` + pod("a", "9", long) + "," + pod("b", "3", long) + "," + pod("c", "4", long) + `],"kind":"PodList"}`,
+		"b" + folder + "b.json": "[" + node + "]",
+		"b" + folder + "c.json": "[" + pod("d", "7", "") + "," + node + "," + pod("a", "12", "") + "]",
+	})
+	db, warnings := opened(t, file)
+	require.Empty(t, warnings)
+	require.Equal(t, []string{"shop/a", "shop/b", "shop/c", "shop/d"}, objects(t, db, "pods"))
+	require.Equal(t, []string{"edge-1"}, objects(t, db, "nodes"))
+	v, err := db.View("pods")
+	require.NoError(t, err)
+	defer v.Close()
+	require.Equal(t, "12", v.State().RV)
+	require.EqualValues(t, 4, v.State().Count)
 }
 
 // Of an archive that ends early, what came before is served.

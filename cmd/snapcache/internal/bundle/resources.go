@@ -1,6 +1,7 @@
 package bundle
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -16,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"sigs.k8s.io/yaml"
 
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
@@ -28,16 +28,22 @@ import (
 type resources struct {
 	served []*metav1.APIResourceList
 	db     *bolt.DB
+	at     time.Time                      // of the bundle
 	found  map[schema.GroupKind]*resource // in one version
 	count  int                            // of the objects that were added
+	names  int                            // bytes of their keys
+	late   int                            // objects of a resource whose list was complete
+
+	in     *bufio.Reader // of the file that is read
+	listed *resource     // whose objects are added as a list
 }
 
 // resource is what a bundle has of a resource.
 type resource struct {
 	info       store.Info
 	collection store.Collection
-	list       store.Replacement
-	rv         string // the highest of the objects
+	list       store.Replacement // nil once it is complete; later objects are single changes
+	rv         string            // the highest of the objects
 }
 
 // fatalError ends the reading of a bundle. Other errors are those of one file.
@@ -46,66 +52,103 @@ type fatalError struct{ err error }
 func (e *fatalError) Error() string { return e.err.Error() }
 func (e *fatalError) Unwrap() error { return e.err }
 
-func newResources(served []*metav1.APIResourceList, db *bolt.DB) *resources {
-	return &resources{served: served, db: db, found: map[schema.GroupKind]*resource{}}
+// errLarge is the error of a file, from the object on that is too large.
+var errLarge = fmt.Errorf("an object of more than %d MiB", maxObjectBytes>>20)
+
+// errLate is the error of a file, from the object on that is one too many.
+var errLate = fmt.Errorf("more than %d objects that are not beside others of their kind", maxLate)
+
+func newResources(served []*metav1.APIResourceList, db *bolt.DB, at time.Time) *resources {
+	return &resources{
+		served: served, db: db, at: at, found: map[schema.GroupKind]*resource{},
+		in: bufio.NewReaderSize(nil, maxObjectBytes),
+	}
 }
 
 // add adds the objects of a file: an array, a list or one object. What is none of these, such as the errors
 // of a collector, is left out. If a part of the file can't be read, the objects before it are added.
-func (rs *resources) add(ctx context.Context, name string, body []byte) error {
-	if path.Ext(name) == ".json" {
-		return rs.addJSON(ctx, name, body)
+func (rs *resources) add(ctx context.Context, name string, body io.Reader) error {
+	rs.in.Reset(body)
+	if path.Ext(name) != ".json" {
+		for part, err := range yamlParts(rs.in) {
+			if err == nil {
+				part, err = yamlToJSON(part)
+			}
+			if err == nil {
+				err = rs.addJSON(ctx, name, part, bytes.NewReader(part))
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
 	}
-	for _, part := range yamlParts(body) {
-		if len(part) > maxYAMLBytes {
-			return fmt.Errorf("an object of %d bytes of YAML", len(part))
-		}
-		converted, err := yaml.YAMLToJSON(part)
-		if err == nil {
-			err = rs.addJSON(ctx, name, converted)
-		}
-		if err != nil {
+	if err := skipBlanks(rs.in); err != nil {
+		return err
+	}
+	head, readErr := rs.in.Peek(maxObjectBytes)
+	err := rs.addJSON(ctx, name, head, rs.in)
+	if readErr != nil && !errors.Is(readErr, io.EOF) {
+		return readErr
+	}
+	return err
+}
+
+// skipBlanks reads up to the first byte that is none.
+func skipBlanks(in *bufio.Reader) error {
+	for {
+		c, err := in.ReadByte()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
 			return err
+		case c != ' ' && c != '\t' && c != '\r' && c != '\n':
+			return in.UnreadByte()
 		}
 	}
-	return nil
 }
 
-// yamlParts splits YAML before each item of a sequence that is not indented, as a list of objects is: what
-// is decoded at once is one object.
-func yamlParts(body []byte) (parts [][]byte) {
-	next := []byte("\n- ")
-	for bytes.HasPrefix(body, next[1:]) {
-		i := bytes.Index(body, next)
-		if i < 0 {
-			break
-		}
-		parts, body = append(parts, body[:i+1]), body[i+1:]
+// allowance is a reader with an error after left bytes.
+type allowance struct {
+	r    io.Reader
+	left int
+}
+
+func (a *allowance) Read(p []byte) (int, error) {
+	if a.left == 0 {
+		return 0, errLarge
 	}
-	return append(parts, body)
+	n, err := a.r.Read(p[:min(len(p), a.left)])
+	a.left -= n
+	return n, err
 }
 
-// addJSON adds the objects of JSON.
-func (rs *resources) addJSON(ctx context.Context, name string, body []byte) error {
-	body = bytes.TrimSpace(body)
-	if len(body) == 0 || body[0] != '[' && body[0] != '{' {
+// addJSON adds the objects of JSON, of which head is the beginning: all, unless it has maxObjectBytes.
+func (rs *resources) addJSON(ctx context.Context, name string, head []byte, body io.Reader) error {
+	head = bytes.TrimSpace(head)
+	if len(head) == 0 || head[0] != '[' && head[0] != '{' {
 		return nil
 	}
 	of := schema.GroupVersionKind{}
-	isList := body[0] == '['
+	isList := head[0] == '['
 	if !isList {
-		of, isList = typeOf(body)
+		of, isList = typeOf(head)
 	}
 	if of.Kind == "" {
 		of = rs.namedLike(name)
 	}
 	if !isList {
-		if !json.Valid(body) {
+		switch {
+		case len(head) == maxObjectBytes:
+			return errLarge
+		case !json.Valid(head):
 			return object.ErrInvalid
 		}
-		return rs.addObject(body, of)
+		return rs.addObject(head, of)
 	}
-	dec := jsontext.NewDecoder(bytes.NewBuffer(body), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	from := &allowance{r: body, left: maxObjectBytes}
+	dec := jsontext.NewDecoder(from, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	items, err := intoItems(dec)
 	if err != nil {
 		return err
@@ -129,6 +172,7 @@ func (rs *resources) addJSON(ctx context.Context, name string, body []byte) erro
 		if err := rs.addObject(raw, of); err != nil {
 			return err
 		}
+		from.left = maxObjectBytes
 	}
 	for err == nil { // which verifies the rest
 		_, err = dec.ReadToken()
@@ -139,12 +183,13 @@ func (rs *resources) addJSON(ctx context.Context, name string, body []byte) erro
 	return err
 }
 
-// typeOf returns the type of an object or, if it is a list, of its items. The body may be cut off.
+// typeOf returns the type of an object or, if it is a list, of its items. The body may be cut off: then
+// the type may come after the items.
 func typeOf(body []byte) (of schema.GroupVersionKind, isList bool) {
-	fields := gjson.GetManyBytes(body, "apiVersion", "kind")
+	fields := gjson.GetManyBytes(body, "apiVersion", "kind", "items")
 	of = schema.FromAPIVersionAndKind(fields[0].String(), fields[1].String())
 	of.Kind, isList = strings.CutSuffix(of.Kind, "List")
-	return of, isList
+	return of, isList || of.Kind == "" && fields[2].IsArray()
 }
 
 // intoItems reads up to the first item of an array or a list. ok is false if there are no items.
@@ -212,13 +257,54 @@ func (rs *resources) addObject(raw []byte, of schema.GroupVersionKind) error {
 	if rs.count++; rs.count > maxObjects {
 		return &fatalError{fmt.Errorf("it has more than %d objects", maxObjects)}
 	}
+	key := o.Key()
+	if rs.names += len(key); rs.names > maxKeyBytes {
+		return &fatalError{fmt.Errorf("the names of its objects have more than %d MiB", maxKeyBytes>>20)}
+	}
 	if order, ok := object.CompareRV(o.GetResourceVersion(), r.rv); ok && order > 0 {
 		r.rv = o.GetResourceVersion()
 	}
-	if err := r.list.Apply([]store.Change{{Key: o.Key(), Object: o}}); err != nil {
+	if err := rs.put(r, store.Change{Key: key, Object: o}); err != nil && !errors.Is(err, errLate) {
 		return &fatalError{err}
+	} else if err != nil {
+		rs.count--
+		return err
 	}
 	return nil
+}
+
+// put stores an object. The list of a resource is complete when an object of another one comes, so that only one
+// list is in memory.
+func (rs *resources) put(r *resource, change store.Change) error {
+	if r != rs.listed {
+		if err := rs.complete(); err != nil {
+			return err
+		}
+		rs.listed = r
+	}
+	if r.list == nil {
+		if rs.late++; rs.late > maxLate {
+			return errLate
+		}
+		return r.collection.Apply(store.Batch{Changes: []store.Change{change}, Checkpoint: rs.checkpoint(r)})
+	}
+	return r.list.Apply([]store.Change{change})
+}
+
+// complete makes the objects visible that are added as a list.
+func (rs *resources) complete() error {
+	r := rs.listed
+	if r == nil || r.list == nil {
+		return nil
+	}
+	err := r.list.Commit(rs.checkpoint(r))
+	r.list = nil
+	return err
+}
+
+// checkpoint returns the highest resourceVersion of the objects of a resource as that of its collection.
+func (rs *resources) checkpoint(r *resource) store.Checkpoint {
+	return store.Checkpoint{RV: r.rv, LastList: rs.at}
 }
 
 // resource returns the resource of a kind, which has no objects at first. What it is called is what the
@@ -260,10 +346,11 @@ func (rs *resources) version(v schema.GroupVersion) []metav1.APIResource {
 	return nil
 }
 
-// commit makes the objects visible. The highest of their resourceVersions is the collection's.
-func (rs *resources) commit(at time.Time, warn func(format string, args ...any)) error {
+// commit makes all resources visible.
+func (rs *resources) commit(warn func(format string, args ...any)) error {
 	for _, r := range rs.found {
-		if err := r.list.Commit(store.Checkpoint{RV: r.rv, LastList: at}); err != nil {
+		rs.listed = r
+		if err := rs.complete(); err != nil {
 			return err
 		}
 	}
@@ -272,7 +359,17 @@ func (rs *resources) commit(at time.Time, warn func(format string, args ...any))
 		if err != nil {
 			return err
 		}
+		refused := checkValues(definition)
+		if len(definition) > maxDefinitionBytes {
+			refused = fmt.Errorf("it has %d bytes", len(definition))
+		}
+		if refused != nil {
+			definition, refused = nil, fmt.Errorf("definition of %s: %w", r.info.ID, refused)
+		}
 		d, err := upstream.DescribeOffline(rs.version(r.info.GVR().GroupVersion()), definition, r.info.GVR())
+		if err == nil {
+			err = refused
+		}
 		if err != nil {
 			warn("%v: columns and selectable fields are missing", err)
 		}

@@ -94,7 +94,10 @@ func TestCodecs_ManyDictionaries_KeepFew(t *testing.T) {
 	for id := range uint32(4 * maxDecoders) {
 		_, err := c.Decoder(id, func(uint32) []byte { return dict })
 		require.NoError(t, err)
+		_, err = c.Encoder(id, dict)
+		require.NoError(t, err)
 	}
+	require.Equal(t, maxEncoders, len(c.encoders)) //nolint:testifylint // Len prints them all
 	require.Equal(t, maxDecoders, len(c.decoders)) //nolint:testifylint // Len prints them all
 	key := DictKey(7)
 	require.Len(t, DecodeDict(key, EncodeDict(key, dict)), len(dict))

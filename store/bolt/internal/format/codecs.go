@@ -23,12 +23,16 @@ const (
 	// collection has one to three.
 	maxDecoders = 128
 
+	// maxEncoders limits the encoders that are kept, each of which takes about 1 MiB with its dictionary. A flush
+	// and a list compress the records of one collection after the other.
+	maxEncoders = 32
+
 	// A zstd block has four bytes or more, and at most maxBlockBytes of content.
 	minBlockBytes, maxBlockBytes = 4, 128 << 10
 )
 
-// Codecs compresses and decompresses payloads, with dictionaries that are stored in the file. It keeps an
-// encoder for each that is in use, and at most maxDecoders decoders, and is safe for concurrent use.
+// Codecs compresses and decompresses payloads, with dictionaries that are stored in the file. It keeps at
+// most maxEncoders encoders and maxDecoders decoders, and is safe for concurrent use.
 // Codecs are never closed: without a stream they own only memory, and records are decoded after the
 // database is closed.
 type Codecs struct {
@@ -53,7 +57,8 @@ func (c *Codecs) Compress(r *Record, id uint32, dict []byte) error {
 	return nil
 }
 
-// Encoder returns the encoder for dictionary id, whose content is dict; 0 is for no dictionary.
+// Encoder returns the encoder for dictionary id, whose content is dict; 0 is for no dictionary. It may be used
+// for as long as the caller has it.
 func (c *Codecs) Encoder(id uint32, dict []byte) (*zstd.Encoder, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -74,6 +79,12 @@ func (c *Codecs) Encoder(id uint32, dict []byte) (*zstd.Encoder, error) {
 	enc, err := zstd.NewWriter(nil, opts...)
 	if err != nil {
 		return nil, fmt.Errorf("zstd encoder: %w", err)
+	}
+	for other := range c.encoders {
+		if len(c.encoders) < maxEncoders {
+			break
+		}
+		delete(c.encoders, other) // any one
 	}
 	c.encoders[id] = enc
 	return enc, nil
