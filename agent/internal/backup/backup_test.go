@@ -205,10 +205,10 @@ func TestSchedule_WrongClock_NeverLate(t *testing.T) {
 				for hour := range 5 * 24 {
 					if restart := tc.restarts > 0 && hour%12 == 0; hour == 0 || restart {
 						stop()
-						clk.Off = tc.off(hour)
+						clk.Set(tc.off(hour))
 						s, stop = start()
 					}
-					clk.Off = tc.off(hour)
+					clk.Set(tc.off(hour))
 					time.Sleep(time.Hour)
 					synctest.Wait()
 					if hours++; s.Status().Name != newest {

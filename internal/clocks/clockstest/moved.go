@@ -2,17 +2,26 @@
 package clockstest
 
 import (
+	"sync"
 	"time"
 	"unsafe"
 
 	"k8s.io/utils/clock"
 )
 
-// Moved is a wall clock that is off, and can be set while the monotonic one goes on. It is not safe for
-// concurrent changes.
+// Moved is a wall clock that is off, and can be set while the monotonic one goes on. Off is not safe for
+// concurrent changes; Set is.
 type Moved struct {
 	clock.RealClock
+	mu  sync.Mutex
 	Off time.Duration
+}
+
+// Set sets Off.
+func (c *Moved) Set(off time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.Off = off
 }
 
 // The first word of a time with a monotonic reading, which is the second word: a bit, the seconds since
@@ -27,6 +36,8 @@ var since1885 = -time.Date(1885, time.January, 1, 0, 0, 0, 0, time.UTC).Unix()
 // Now returns the moved time, with the right monotonic reading: also in a bubble of testing/synctest,
 // where other times have none.
 func (c *Moved) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	t := time.Now()
 	moved := t.Add(c.Off)
 	from, to := (*[2]uint64)(unsafe.Pointer(&t)), (*[2]uint64)(unsafe.Pointer(&moved))
