@@ -128,11 +128,17 @@ func reply(code int, body io.ReadCloser) *http.Response {
 func (b *box) watch(ctx context.Context, rv int, timeout time.Duration) *http.Response {
 	n := b.watches
 	from, to := io.Pipe()
-	// The proxy's decision is made for each line, so that it can begin to hold a watch that is open.
-	write := func(line string) bool {
+	// The proxy's decision is made for each line, so that it can begin to hold a watch that is open. Behind a
+	// line that it has held no other passes, since it keeps their order.
+	held := false
+	holds := func() (_ bool, delay time.Duration) {
 		b.mu.Lock()
-		held, delay := b.held(n, timeout), b.delay
-		b.mu.Unlock()
+		defer b.mu.Unlock()
+		held = held || b.held(n, timeout)
+		return held, b.delay
+	}
+	write := func(line string) bool {
+		held, delay := holds()
 		if held {
 			return true
 		}
@@ -174,10 +180,7 @@ func (b *box) watch(ctx context.Context, rv int, timeout time.Duration) *http.Re
 			case <-last:
 				ok = mark()
 			case <-end:
-				b.mu.Lock()
-				held, delay := b.held(n, timeout), b.delay
-				b.mu.Unlock()
-				if !held {
+				if held, delay := holds(); !held {
 					time.Sleep(delay)
 					return
 				}
