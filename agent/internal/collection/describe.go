@@ -136,15 +136,17 @@ func (c *Collection) definition(ctx context.Context) (d upstream.Definition, err
 		return d, err
 	}
 	was := c.Description()
+	attributes := func(of store.Description) string { return c.attributes(stored.Info(), of).Spec }
+	again := c.opts.Attributes && attributes(was) != attributes(d.Description) // the history has to keep others
 	if c.setDescription(d.Description) && was.Singular != "" {
 		c.Log.Info("the definition of the resource has changed")
+		again = true // the waits start over: the server has not failed, it has ended the watch for this
 	}
-	index := func(of store.Description) string { return c.attributes(stored.Info(), of).Spec }
 	switch {
 	case d.Resource != *is:
 		c.redefine(*is, d.Resource)
-	case c.opts.Attributes && index(was) != index(d.Description):
-		c.restart(nil) // the history has to keep other attributes
+	case again:
+		c.restart(nil)
 	}
 	return d, nil
 }
