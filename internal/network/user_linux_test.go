@@ -1,6 +1,7 @@
 package network
 
 import (
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -34,6 +35,17 @@ func dial(t *testing.T, a net.Addr) net.Conn {
 	return c
 }
 
+// requireDiag skips a test where the kernel has no sock_diag(7), as the one that qemu's user mode emulates.
+func requireDiag(t *testing.T) {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_SOCK_DIAG)
+	if errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EPFNOSUPPORT) {
+		t.Skipf("no sock_diag: %v", err)
+	}
+	require.NoError(t, err)
+	require.NoError(t, unix.Close(fd))
+}
+
 func TestUserOf(t *testing.T) {
 	own := uint32(os.Getuid()) //nolint:gosec // an id of Linux
 	for _, tc := range []struct{ name, network, address, at string }{
@@ -43,6 +55,9 @@ func TestUserOf(t *testing.T) {
 		{"a unix socket", "unix", filepath.Join(t.TempDir(), "s"), ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			if tc.network == "tcp" {
+				requireDiag(t)
+			}
 			client, server := accepted(t, tc.network, tc.address, func(a net.Addr) net.Conn {
 				if a, ok := a.(*net.TCPAddr); ok {
 					return dial(t, &net.TCPAddr{IP: net.ParseIP(tc.at), Port: a.Port})
@@ -71,6 +86,7 @@ func TestUserOf_OtherUser(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("sockets of another user need root")
 	}
+	requireDiag(t)
 	_, server := accepted(t, "tcp", "127.0.0.1:0", func(a net.Addr) (c net.Conn) {
 		connected := make(chan error)
 		go func() {
