@@ -78,7 +78,13 @@ func (s *spoke) read(r *resource) (o observation, synced bool) {
 	resp, err := s.http.Get("https://" + s.address + r.path(s.only) + "?resourceVersion=0")
 	require.NoError(s.t, err)
 	defer resp.Body.Close()
-	if resp.StatusCode == http.StatusTooManyRequests {
+	switch resp.StatusCode {
+	case http.StatusTooManyRequests:
+		return o, false
+	case http.StatusServiceUnavailable: // the spoke has reached no server yet
+		body, err := io.ReadAll(resp.Body)
+		require.NoError(s.t, err)
+		require.Contains(s.t, string(body), "has not named it")
 		return o, false
 	}
 	require.Equal(s.t, http.StatusOK, resp.StatusCode)
