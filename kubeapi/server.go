@@ -182,7 +182,7 @@ func (s *served) lacks(r *http.Request, p path) bool {
 	switch {
 	case r.Method != http.MethodGet || !s.desc.Custom:
 		return false
-	case s.misplaced(p), p.subresource != "" && !s.wholeObject(p.subresource) && !knownSubresources.Has(p.subresource):
+	case s.misplaced(p), s.lacksSubresource(p):
 		return true
 	}
 	_, err := s.fields.Parse("", r.URL.Query().Get("fieldSelector"))
@@ -207,9 +207,9 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, p path, of []*se
 	switch {
 	case one.misplaced(p):
 		noSuchPath(w, r, !one.desc.Custom)
-	case !whole && !knownSubresources.Has(p.subresource) && one.desc.Custom:
+	case one.lacksSubresource(p) && one.desc.Custom:
 		sendError(w, r, apierrors.NewNotFound(groupResource(one.info), p.name))
-	case !whole && !knownSubresources.Has(p.subresource):
+	case one.lacksSubresource(p):
 		sendError(w, r, notServed())
 	case r.Method != http.MethodGet || !whole:
 		sendError(w, r, notAllowed())
@@ -233,6 +233,11 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, p path, of []*se
 func (s *served) misplaced(p path) bool {
 	return p.namespace != "" && !s.info.Namespaced || p.name != "" && !p.watch && p.namespace == "" && s.info.Namespaced ||
 		p.watch && p.subresource != ""
+}
+
+// lacksSubresource reports whether a path names a subresource that the resource does not have.
+func (s *served) lacksSubresource(p path) bool {
+	return p.subresource != "" && !s.wholeObject(p.subresource) && !knownSubresources.Has(p.subresource)
 }
 
 // wholeObject reports whether a GET of a subresource returns the object itself.

@@ -20,6 +20,9 @@ type Unknown struct {
 	Problem string
 }
 
+// Asking reports whether the server is being asked for it for the first time: it may be known in a moment.
+func (x Unknown) Asking() bool { return x.Problem == "" }
+
 // unknowns are the resources that are not known at the time of a request.
 type unknowns []Unknown
 
@@ -46,11 +49,9 @@ func (u unknowns) of(gv schema.GroupVersion) *Unknown {
 	return &u[slices.IndexFunc(u, func(x Unknown) bool { return x.Group == gv.Group && (x.Version == gv.Version || x.Group == "") })]
 }
 
-// asking reports whether the server is being asked for one of them for the first time: it may be known in
-// a moment, and clients keep documents for hours.
-func (u unknowns) asking() bool {
-	return slices.ContainsFunc(u, func(x Unknown) bool { return x.Problem == "" })
-}
+// asking reports whether the server is being asked for one of them for the first time. Clients keep
+// documents for hours.
+func (u unknowns) asking() bool { return slices.ContainsFunc(u, Unknown.Asking) }
 
 // versions returns the versions of groups that they are in, as far as those are known.
 func (u unknowns) versions() []schema.GroupVersion {
@@ -70,7 +71,7 @@ func (u unknowns) versions() []schema.GroupVersion {
 // err is the answer to a request for the resource. Unless it may be known in a moment, the client is not
 // asked to wait.
 func (x *Unknown) err() error {
-	if x.Problem == "" {
+	if x.Asking() {
 		return notReady()
 	}
 	err := status.Error(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, fmt.Sprintf(

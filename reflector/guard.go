@@ -240,16 +240,10 @@ func (r *Reflector) wentBack(ctx context.Context, rv string) error {
 	if rv == "0" || errors.Is(err, upstream.ErrAhead) { // a list at 0 is of no state: no later one is newer
 		return &RelistError{Reason: store.ReasonRVAhead, Err: why}
 	}
-	return lags(why, err)
-}
-
-// lags returns the error for a server whose list is too old. probe, which may be nil, may have the time
-// to wait.
-func lags(why, probe error) error {
-	if probe == nil {
-		return fmt.Errorf("%w: %w", upstream.ErrLags, why)
+	if err != nil { // it may have the time to wait
+		why = fmt.Errorf("%w: %w", why, err)
 	}
-	return fmt.Errorf("%w: %w: %w", upstream.ErrLags, why, probe)
+	return fmt.Errorf("%w: %w", upstream.ErrLags, why)
 }
 
 // mayPass reports whether a request may succeed later: the server could not be reached, or refused

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -43,10 +42,7 @@ var (
 // definitions must serve discovery, tables, selectors, paths and objects as the server does, soon.
 func TestDefinitionChanges(t *testing.T) {
 	t.Parallel()
-	cp := newControlPlane(t)
-	createTills(t, cp)
-	w := newDefinitionWorld(t, cp)
-	w.createTill("Till", "default")
+	w := newDefinitionWorld(t)
 	online, stopped, unread := w.site(controlplane.Admin), w.site(controlplane.Admin), w.site(controlplane.Stranger)
 	running, unreading, first := online.start(), unread.start(), stopped.start()
 	for _, x := range []*site{online, unread, stopped} {
@@ -147,7 +143,7 @@ func recreated(name, kind, scope string) definitionChange {
 	}}
 }
 
-// definitionWorld is a control plane with tills.
+// definitionWorld is a control plane with a till.
 type definitionWorld struct {
 	t      *testing.T
 	cp     *controlplane.ControlPlane
@@ -155,8 +151,10 @@ type definitionWorld struct {
 	http   *http.Client
 }
 
-func newDefinitionWorld(t *testing.T, cp *controlplane.ControlPlane) *definitionWorld {
+func newDefinitionWorld(t *testing.T) *definitionWorld {
 	t.Helper()
+	cp := newControlPlane(t)
+	createTills(t, cp)
 	config := cp.RESTConfig(controlplane.Admin)
 	client, err := dynamic.NewForConfig(config)
 	require.NoError(t, err)
@@ -174,7 +172,9 @@ func newDefinitionWorld(t *testing.T, cp *controlplane.ControlPlane) *definition
 		Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: controlplane.Stranger}},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	return &definitionWorld{t: t, cp: cp, client: client, http: plain}
+	w := &definitionWorld{t: t, cp: cp, client: client, http: plain}
+	w.createTill("Till", "default")
+	return w
 }
 
 // createTill creates a till, once tills of that kind are served.
@@ -307,12 +307,6 @@ func (w *definitionWorld) requireVerifyIsTrue(t *testing.T, x *site) {
 	require.Equal(t, w.server(t), have, "verify has found no difference")
 }
 
-func socketClient(path string) *http.Client {
-	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", path)
-	}}}
-}
-
 func readDefinitionView(ctx context.Context, client *http.Client, address string) (definitionView, error) {
 	view := definitionView{}
 	for _, request := range definitionRequests {
@@ -387,13 +381,10 @@ func comparableAnswer(body []byte) string {
 // them. That is reported, all else is served, and the resource is cached once it has namespaces again.
 func TestScopeOfConfiguredNamespace(t *testing.T) {
 	t.Parallel()
-	cp := newControlPlane(t)
-	createTills(t, cp)
-	w := newDefinitionWorld(t, cp)
-	w.createTill("Till", "default")
+	w := newDefinitionWorld(t)
 	const id = "tills.shop.example.com@default"
 	x := newSite(t, settings{
-		kubeconfig: kubeconfig(t, cp, controlplane.Admin),
+		kubeconfig: kubeconfig(t, w.cp, controlplane.Admin),
 		resources:  "- {resource: tills.shop.example.com, namespaces: [default]}\n- resource: configmaps",
 	})
 	a := x.start()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"strconv"
 	"testing"
@@ -169,12 +168,9 @@ func TestBoxes(t *testing.T) {
 // overSocket sends a GET to the agent's socket.
 func (a *agent) overSocket(path string) *http.Response {
 	a.t.Helper()
-	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", a.socket)
-	}}
 	r, err := http.NewRequestWithContext(a.t.Context(), http.MethodGet, "http://agent"+path, nil)
 	require.NoError(a.t, err)
-	resp, err := transport.RoundTrip(r)
+	resp, err := socketClient(a.socket).Transport.RoundTrip(r)
 	require.NoError(a.t, err)
 	require.NoError(a.t, resp.Body.Close())
 	return resp

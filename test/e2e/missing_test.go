@@ -77,13 +77,17 @@ func TestServerWithoutResources(t *testing.T) {
 	a.stop()
 }
 
+// socketClient returns a client of a unix socket, with a new connection for each request.
+func socketClient(path string) *http.Client {
+	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", path)
+	}}}
+}
+
 // overSocket returns the body of a successful GET.
 func overSocket(t *testing.T, socket, path string) string {
 	t.Helper()
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
-	}}}
-	resp, err := client.Get("http://localhost" + path) //nolint:noctx // a socket of this test
+	resp, err := socketClient(socket).Get("http://localhost" + path) //nolint:noctx // a socket of this test
 	require.NoError(t, err)
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)

@@ -68,7 +68,7 @@ func TestHeldConnections(t *testing.T) {
 	for _, path := range []string{local, socket} {
 		require.NoError(t, os.Chmod(path, 0o666)) //nolint:gosec // the same
 	}
-	anew := func(ctx context.Context, network, address, url, token string) error {
+	getAs := func(ctx context.Context, network, address, url, token string) error {
 		transport := &http.Transport{TLSClientConfig: v.tls.Clone(), DisableKeepAlives: true}
 		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, network, address)
@@ -85,13 +85,13 @@ func TestHeldConnections(t *testing.T) {
 	}
 	// Each client is a new one for each request.
 	api := func(ctx context.Context) error {
-		return anew(ctx, "tcp", v.address, "https://"+v.address+secrets, reader)
+		return getAs(ctx, "tcp", v.address, "https://"+v.address+secrets, reader)
 	}
 	metrics := func(ctx context.Context) error {
-		return anew(ctx, "tcp", v.metrics, "http://"+v.metrics+"/metrics", "")
+		return getAs(ctx, "tcp", v.metrics, "http://"+v.metrics+"/metrics", "")
 	}
-	locally := func(ctx context.Context) error { return anew(ctx, "unix", local, "http://localhost/readyz", "") }
-	atSocket := func(ctx context.Context) error { return anew(ctx, "unix", socket, "http://localhost"+secrets, "") }
+	locally := func(ctx context.Context) error { return getAs(ctx, "unix", local, "http://localhost/readyz", "") }
+	atSocket := func(ctx context.Context) error { return getAs(ctx, "unix", socket, "http://localhost"+secrets, "") }
 
 	plain := func(text string) func(net.Conn) error {
 		return func(c net.Conn) error {

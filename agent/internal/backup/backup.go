@@ -155,7 +155,8 @@ func (s *Snapshots) Create(ctx context.Context, progress snapshot.Progress) (*sn
 	s.last = start
 	s.state.Made++
 	s.mu.Unlock()
-	s.log.Info("snapshot made", "name", x.Name, "bytes", x.Bytes, "objects", x.Manifest.Objects(), "took", s.clock.Since(start.At).Round(time.Millisecond))
+	s.log.Info("snapshot made", "name", x.Name, "bytes", x.Bytes, "objects", x.Manifest.Objects(),
+		"took", s.clock.Since(start.At).Round(time.Millisecond))
 	cfg, _ := s.config()
 	removed, err := s.dir.Prune(ctx, cfg.Keep, cfg.MaxAge.Duration, cfg.Interval.Duration, s.clock.Now())
 	for _, r := range removed {

@@ -184,7 +184,8 @@ func (c *Collection) schema() func(context.Context) (string, error) {
 		}
 		if refused != nil && !logged {
 			logged = true
-			c.Log.Warn("the resource's definition can't be read, so a change of its schema is not noticed: grant get on customresourcedefinitions", "error", upstream.Explain(refused))
+			c.Log.Warn("the resource's definition can't be read, so a change of its schema is not noticed: "+
+				"grant get on customresourcedefinitions", "error", upstream.Explain(refused))
 		}
 		if err == nil {
 			err = ctx.Err() // the collection begins again

@@ -36,7 +36,7 @@ func (c *Collection) purgeIn(problem error) (time.Duration, bool) {
 		return 0, false
 	}
 	stored, _, _, _ := c.Live()
-	if stored == nil || !stored.State().Synced || !upstream.IsForbidden(problem, schema.GroupResource{Resource: "secrets"}) {
+	if stored == nil || !stored.State().Synced || !ForbidsSecrets(problem) {
 		return 0, false
 	}
 	return max(0, c.opts.PurgeAfter()-c.Tracker.Stats().ForbiddenFor), true
@@ -50,4 +50,9 @@ func (c *Collection) Hint(problem error) string {
 		text += "; its stored objects are deleted in " + localapi.Age(left.Seconds()) + " if that stays so (secrets.purgeAfter)"
 	}
 	return text
+}
+
+// ForbidsSecrets reports whether the server itself does not allow the agent to read Secrets.
+func ForbidsSecrets(problem error) bool {
+	return upstream.IsForbidden(problem, schema.GroupResource{Resource: "secrets"})
 }

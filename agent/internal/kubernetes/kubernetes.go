@@ -183,7 +183,7 @@ func (a *API) unknown() []kubeapi.Unknown {
 
 // asking reports whether the server is being asked for a resource for the first time.
 func (a *API) asking() bool {
-	return slices.ContainsFunc(a.unknown(), func(u kubeapi.Unknown) bool { return u.Problem == "" })
+	return slices.ContainsFunc(a.unknown(), kubeapi.Unknown.Asking)
 }
 
 // Listener is a place that the API is served at.

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/agent/internal/collection"
@@ -15,7 +14,6 @@ import (
 	"github.com/snapcache/snapcache/reflector"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt"
-	"github.com/snapcache/snapcache/upstream"
 )
 
 const (
@@ -73,14 +71,13 @@ func (p *Purger) consider(ctx context.Context, c *collection.Collection, passed,
 	if stored == nil || !ok || !stored.State().Synced {
 		return wasDenied // there is nothing to purge
 	}
-	resource := schema.GroupResource{Resource: "secrets"}
 	db, durable := p.DB.(*bolt.DB)
 	now := c.Tracker.Stats()
 	forbiddenFor := now.ForbiddenFor
 	switch {
 	case now.Phase == reflector.PhaseWatching:
 		forbiddenFor, denied = 0, false
-	case !upstream.IsForbidden(now.Problem, resource):
+	case !collection.ForbidsSecrets(now.Problem):
 		denied = wasDenied
 	default:
 		denied = true
@@ -99,7 +96,7 @@ func (p *Purger) consider(ctx context.Context, c *collection.Collection, passed,
 	}
 	limited, cancel := context.WithTimeout(ctx, collection.RequestTimeout)
 	defer cancel()
-	if err := source.Probe(limited, "0"); !upstream.IsForbidden(err, resource) {
+	if err := source.Probe(limited, "0"); !collection.ForbidsSecrets(err) {
 		return denied // not known now; if the read is allowed, the watch is up soon
 	}
 	objects := stored.State().Count

@@ -264,11 +264,13 @@ func (rs *resources) addObject(raw []byte, of schema.GroupVersionKind) error {
 	if order, ok := object.CompareRV(o.GetResourceVersion(), r.rv); ok && order > 0 {
 		r.rv = o.GetResourceVersion()
 	}
-	if err := rs.put(r, store.Change{Key: key, Object: o}); err != nil && !errors.Is(err, errLate) {
-		return &fatalError{err}
-	} else if err != nil {
+	err = rs.put(r, store.Change{Key: key, Object: o})
+	switch {
+	case errors.Is(err, errLate):
 		rs.count--
 		return err
+	case err != nil:
+		return &fatalError{err}
 	}
 	return nil
 }
