@@ -117,8 +117,7 @@ func answered(ctx context.Context, client *http.Client, url, token string) error
 func TestHeldMemory(t *testing.T) {
 	v := newVault(t)
 	v.account(t, "reader", "", readRules...)
-	v.account(t, "watching", mine, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"watch", "get"}})
-	reader, watching := v.token(t, "reader", nil), v.token(t, "watching", nil)
+	reader := v.token(t, "reader", nil)
 	large := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "large"}, Data: map[string]string{"a": strings.Repeat("x", 900<<10)}}
 	_, err := v.admin.CoreV1().ConfigMaps(mine).Create(t.Context(), large, metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -129,8 +128,14 @@ func TestHeldMemory(t *testing.T) {
 	configMaps := "/api/v1/namespaces/" + mine + "/configmaps"
 
 	// open sends requests on few connections, whose answers are not read, and returns how many have which code.
+	// Each call has a user of its own, who has sent nothing before: how many requests pass is that user's rate.
 	// The server can send no more than a window of bytes before they are, 0 for the usual one.
+	users := 0
 	open := func(t *testing.T, window, n int, target func(i int) string, header http.Header) map[int]int {
+		users++
+		name := fmt.Sprint("watching-", users)
+		v.account(t, name, mine, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"watch", "get"}})
+		watching := v.token(t, name, nil)
 		client, codes := v.client(t), map[int]int{}
 		client.Timeout = 0
 		if window > 0 {
