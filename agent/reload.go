@@ -217,7 +217,7 @@ func (a *Agent) applySpecs(ctx context.Context, supervisors *collection.Supervis
 	for _, id := range slices.Sorted(maps.Keys(byID)) {
 		supervisors.Stop(byID[id])
 		a.damages.Forget(id)
-		if err := a.db.Drop(id); err != nil {
+		if err := errors.Join(a.db.Drop(id), byID[id].Close()); err != nil {
 			byID[id].Log.Error("could not drop a collection that is no longer configured; the next start retries", "error", err)
 		}
 		removed = append(removed, "removed "+id)

@@ -168,7 +168,11 @@ func BenchmarkAllDecoded(b *testing.B) {
 	}
 	db = boltDB(b, path)
 	defer db.Close()
-	ours.Indexer = informer.NewIndexer(&corev1.Pod{}, indexers, allDecoded(db, "pods")...)
+	reading := informer.NewIndexer(&corev1.Pod{}, indexers, allDecoded(db, "pods")...)
+	if err := reading.Own(); err != nil {
+		b.Fatal(err)
+	}
+	ours.Indexer = reading
 	benchReads(b, inTurn(b, theirs, ours), keys)
 }
 

@@ -5,23 +5,10 @@ import (
 
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
-	"github.com/snapcache/snapcache/store/memory"
 )
 
 // Resyncs runs resyncs until ctx ends.
 func (p *Processor) Resyncs(ctx context.Context) { p.resyncs(ctx) }
-
-// Seats returns how many collections of db have a seat.
-func Seats(db store.DB) (n int) {
-	seats.mu.Lock()
-	defer seats.mu.Unlock()
-	for at := range seats.m {
-		if at.db == db {
-			n++
-		}
-	}
-	return n
-}
 
 // Join returns an option that applies opts.
 func Join(opts ...Option) Option {
@@ -36,9 +23,15 @@ func Join(opts ...Option) Option {
 type Mirror = mirror
 
 // OpenMirror opens a mirror of objects as they are.
-func OpenMirror(db store.DB, was *Mirror, info store.Info, indexes ...store.Index) (store.Collection, error) {
-	return openMirror(db, was, info, indexes, func(o *object.Object) *object.Object { return o })
+func OpenMirror(db store.DB, info store.Info, indexes ...store.Index) (store.Collection, error) {
+	return openMirror(db, info, indexes, func(o *object.Object) *object.Object { return o })
 }
 
-// MirrorMemory returns the store in memory of a mirror.
-func MirrorMemory(m *Mirror) *memory.DB { return m.db }
+// MirrorDurable returns the durable collection of a mirror.
+func MirrorDurable(m *Mirror) store.Collection { return m.durable }
+
+// Own opens the collection, as the indexer's informer does when it runs.
+func (x *Indexer) Own() error {
+	_, err := x.coll.own()
+	return err
+}

@@ -1,8 +1,8 @@
 package informer
 
 import (
+	"errors"
 	"fmt"
-	"reflect"
 	"sync"
 	"sync/atomic"
 
@@ -11,191 +11,158 @@ import (
 	"github.com/snapcache/snapcache/store/memory"
 )
 
-// handle is a collection whose indexes can change while it is in use: the handle then opens the
-// collection again, between two writes.
-//
-// While a handle is the owner, that of the running informer, other handles can't read, write or open
-// the collection. If there is no owner, any handle can, after opening it with its own indexes.
+// ErrInUse means that the collection has another owner, which is usually another informer. Reads of
+// the indexer return it too. It is [store.ErrInUse].
+var ErrInUse = store.ErrInUse
+
+// handle is the collection of an indexer. It is open, and owned, while the informer runs; a store that
+// no one else has stays open. Otherwise reads are of the stored objects, and a write opens the collection
+// for the time of the write.
 type handle struct {
-	db   store.DB
-	info store.Info
-	seat *seat
+	db      store.DB
+	private bool        // no one else has the store, so the collection stays open
+	failed  func(error) // gets the error of each object that a read by an index leaves out
+	refused error       // why the collection can't be used; nil if it can
 
 	// decode returns an object with its Go form, for a mirror; nil if the collection needs none.
 	decode func(*object.Object) *object.Object
 
-	refused error                  // why the collection can't be opened; nil if it can
-	current atomic.Pointer[opened] // the newest opening by this handle
+	// opening is held while the collection is opened, opened again or closed, and while it is used
+	// without being open. It guards the fields below.
+	opening sync.Mutex
+	info    store.Info // constant once the informer has started
+	indexes []store.Index
+	current atomic.Pointer[opened] // nil while the collection is not open; read without opening
 }
 
-// opened is a collection as the store returned it, with the tenure of that opening.
-type opened struct {
-	store.Collection
-	tenure *tenure
-}
-
-func newHandle(db store.DB, info store.Info, refused error) *handle {
-	h := &handle{db: db, info: info, refused: refused}
-	if reflect.ValueOf(db).Comparable() {
-		h.seat = seatOf(db, info.ID)
-	} else {
-		// Another informer of the same collection would not be noticed.
-		h.seat, h.refused = &seat{}, fmt.Errorf("a store of type %T can't be compared with another: pass a pointer", db)
+// own opens the collection, unless it is open.
+func (h *handle) own() (*opened, error) {
+	h.opening.Lock()
+	defer h.opening.Unlock()
+	if c := h.current.Load(); c != nil {
+		return c, nil
 	}
-	return h
+	c, err := h.openLocked(h.decode)
+	if err == nil {
+		h.current.Store(c)
+	}
+	return c, err
 }
 
-// open opens the collection with indexes, for the first time or again. It waits for a list that is
-// in progress, and fails while another handle is the owner.
-func (h *handle) open(indexes []store.Index) error {
+// openLocked opens the collection: as a mirror, if decode is not nil.
+func (h *handle) openLocked(decode func(*object.Object) *object.Object) (*opened, error) {
 	if h.refused != nil {
-		return h.refused
+		return nil, h.refused
 	}
-	if err := h.seat.free(h); err != nil {
-		return err // without waiting for the owner's list
-	}
-	h.seat.writing.Lock()
-	defer h.seat.writing.Unlock()
-	if err := h.seat.free(h); err != nil {
-		return err
-	}
-	now := &opened{tenure: &tenure{}}
-	var was *mirror
-	if h.isOpen() {
-		before := h.current.Load()
-		now.tenure = before.tenure // reads in progress stay valid
-		was, _ = before.Collection.(*mirror)
-	}
+	var c store.Collection
 	var err error
-	if h.decode == nil {
-		now.Collection, err = h.db.Open(h.info, indexes...)
+	if decode != nil {
+		c, err = openMirror(h.db, h.info, h.indexes, decode)
 	} else {
-		now.Collection, err = openMirror(h.db, was, h.info, indexes, h.decode)
+		c, err = h.db.Open(h.info, h.indexes...)
 	}
 	if err != nil {
-		return err
+		return nil, hinted(err)
 	}
-	h.seat.tenure.Store(now.tenure)
-	h.current.Store(now)
-	return nil
+	return &opened{Collection: c, memory: memoryOf(c)}, nil
 }
 
-// isOpen reports whether this handle was the last to open the collection.
-func (h *handle) isOpen() bool {
-	c := h.current.Load()
-	return c != nil && h.seat.tenure.Load() == c.tenure
-}
-
-// memory returns the collection that holds all objects in memory, nil if there is none.
-func (c *opened) memory() *memory.Collection {
-	switch c := c.Collection.(type) {
-	case *memory.Collection:
-		return c
-	case *mirror:
-		return c.Collection
-	}
-	return nil
-}
-
-// inMemory returns the newest opening if this handle made it and its objects are in memory. A read
-// is valid only if [handle.holds] returns nil afterwards.
-func (h *handle) inMemory() (c *memory.Collection, at *opened) {
-	at = h.current.Load()
-	if at == nil || h.seat.tenure.Load() != at.tenure {
-		return nil, nil
-	}
-	return at.memory(), at
-}
-
-// holds returns an error if the collection was opened by another handle since c, or has
-// another owner.
-func (h *handle) holds(c *opened) error {
-	if h.seat.tenure.Load() == c.tenure {
-		return nil
-	}
-	if err := h.seat.free(h); err != nil {
-		return err
-	}
-	return fmt.Errorf("%w: %q in %s was opened again meanwhile", ErrInUse, h.info.ID, nameOf(h.db))
-}
-
-func (h *handle) Info() store.Info { return h.current.Load().Info() }
-
-func (h *handle) State() store.State { return h.current.Load().State() }
-
-func (h *handle) Header(key string) (store.Header, error) {
-	c := h.current.Load()
-	header, err := c.Header(key)
-	if held := h.holds(c); held != nil {
-		return store.Header{}, held
-	}
-	return header, err
-}
-
-func (h *handle) Lookup() store.Lookup { return h.current.Load().Lookup() }
-
-func (h *handle) View() (store.View, error) {
-	c := h.current.Load()
-	v, err := c.View()
-	if err != nil {
-		return nil, err
-	}
-	if err := h.holds(c); err != nil { // checked after the view was opened, which may be of a later state than c
-		v.Close()
-		return nil, err
-	}
-	return v, nil
-}
-
-func (h *handle) Apply(b store.Batch) error {
-	return h.write(func(c store.Collection) error { return c.Apply(b) })
-}
-
-func (h *handle) Describe(d store.Description) error {
-	return h.write(func(c store.Collection) error { return c.Describe(d) })
-}
-
-func (h *handle) write(change func(store.Collection) error) error {
-	h.seat.writing.Lock()
-	defer h.seat.writing.Unlock()
-	c := h.current.Load()
-	if err := h.holds(c); err != nil {
-		return err
-	}
-	return change(c.Collection)
-}
-
-func (h *handle) Replace() (store.Replacement, error) {
-	h.seat.writing.Lock()
-	c := h.current.Load()
-	err := h.holds(c)
-	var r store.Replacement
-	if err == nil {
-		r, err = c.Replace()
-	}
-	if err != nil {
-		h.seat.writing.Unlock()
-		return nil, err
-	}
-	return &replacing{Replacement: r, end: sync.OnceFunc(h.seat.writing.Unlock)}, nil
-}
-
-// replacing is a replacement that holds the seat's lock, so that the collection can't be opened
-// again, until it ends.
-type replacing struct {
-	store.Replacement
-	end func()
-}
-
-func (r *replacing) Commit(cp store.Checkpoint) error {
-	err := r.Replacement.Commit(cp)
-	if err == nil {
-		r.end()
+// hinted adds to the error of a collection in use what a program with informers can do.
+func hinted(err error) error {
+	if errors.Is(err, ErrInUse) {
+		err = fmt.Errorf("%w; share that informer or its factory, or give this one another id or store (informer.WithStore)",
+			err)
 	}
 	return err
 }
 
-func (r *replacing) Abort() error {
-	defer r.end()
-	return r.Replacement.Abort()
+// reopenLocked sets the indexes. If the collection is open, it waits for a list that is in progress.
+func (h *handle) reopenLocked(indexes []store.Index) error {
+	if c := h.current.Load(); c != nil {
+		if err := c.Reopen(h.info, indexes...); err != nil {
+			return err
+		}
+	}
+	h.indexes = indexes
+	return nil
+}
+
+// close gives the collection up, so that another informer can run. It waits for a write.
+func (h *handle) close() error {
+	h.opening.Lock()
+	defer h.opening.Unlock()
+	c := h.current.Load()
+	if c == nil || h.private {
+		return nil
+	}
+	h.current.Store(nil)
+	return c.Close()
+}
+
+// inMemory returns the collection if it is open and its objects are in memory, else nil. Its reads
+// return [store.ErrClosed] once it is not open any more.
+func (h *handle) inMemory() *memory.Collection {
+	if c := h.current.Load(); c != nil {
+		return c.memory
+	}
+	return nil
+}
+
+// State returns the state of the collection; zero if it is not open.
+func (h *handle) State() (state store.State) {
+	if c := h.current.Load(); c != nil {
+		state = c.State()
+	}
+	return state
+}
+
+// View returns a view of the collection, open or not. If it is not open, View fails while it has another
+// owner, whose objects may be of another scope.
+func (h *handle) View() (store.View, error) {
+	if c := h.current.Load(); c != nil {
+		if v, err := c.View(); !errors.Is(err, store.ErrClosed) {
+			return v, err
+		}
+	}
+	h.opening.Lock()
+	defer h.opening.Unlock()
+	if c := h.current.Load(); c != nil {
+		return c.View()
+	}
+	if h.refused != nil {
+		return nil, h.refused
+	}
+	v, err := h.db.View(h.info.ID)
+	if o := h.db.Owner(h.info.ID); o != nil { // asked after the view was opened, which may be of a later state
+		if err == nil {
+			v.Close()
+		}
+		return nil, hinted(&store.InUseError{Info: h.info, Path: h.db.Stats().Path, Owner: o})
+	}
+	if errors.Is(err, store.ErrNoCollection) {
+		var empty store.Collection
+		if empty, err = memory.New(memory.WithoutHistory()).Open(h.info); err == nil {
+			v, err = empty.View()
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return storedView{v, h.indexes, h.failed}, nil
+}
+
+// write calls change with the collection. If the collection is not open, it is for the time of the call.
+func (h *handle) write(change func(store.Collection) error) (err error) {
+	c := h.current.Load()
+	if c == nil {
+		h.opening.Lock()
+		defer h.opening.Unlock()
+		if c = h.current.Load(); c == nil {
+			if c, err = h.openLocked(nil); err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, c.Close()) }()
+		}
+	}
+	return change(c)
 }

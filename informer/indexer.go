@@ -28,7 +28,10 @@ import (
 // interface can't return are reported (see [WithReadErrorHandler]), and objects that can't be read
 // are left out.
 //
-// The first use opens the collection with the current indexers; adding more opens it again.
+// In a store that was given by [WithStore] an informer opens the collection when it runs, and closes it
+// at the end. Before and after that a read is of the stored objects, by an index a scan of them, and a
+// write opens the collection for the time of the write. Both fail, with [ErrInUse], while another
+// informer of the collection runs.
 type Indexer struct {
 	opts    options
 	form    form
@@ -48,7 +51,6 @@ type Indexer struct {
 	rv      string          // of the newest write, if there was one; with writing locked
 	written bool            // there was one; with writing locked
 
-	opening  sync.Mutex // held while the collection is opened, for the first time or again
 	mu       sync.RWMutex
 	indexers cache.Indexers // replaced, not changed
 }
@@ -79,7 +81,7 @@ func NewIndexer(example runtime.Object, indexers cache.Indexers, opts ...Option)
 	}
 	x := &Indexer{opts: o, form: f, unnamed: unnamed(), indexers: maps.Clone(indexers)}
 	x.log.Store(cmp.Or(o.logger, slog.Default()))
-	x.coll = newHandle(o.db, o.info(example), refused)
+	x.coll = &handle{db: o.db, private: o.private, failed: x.failed, info: o.info(example), refused: refused}
 	x.feed = newFeed(o.name.WithResource(x.coll.info.GVR()), o.fifo)
 	x.decoder = &decoder{codec: o.codec, detector: cache.NewCacheMutationDetector(fmt.Sprintf("%T", example)), size: o.decoded}
 	if o.decoded < 0 {
@@ -92,6 +94,10 @@ func NewIndexer(example runtime.Object, indexers cache.Indexers, opts ...Option)
 	x.shares = (inMemory && o.decoded < 0 || o.decoded == All) && !x.raw
 	if !x.raw && o.decoded != 0 && o.decoded != All {
 		x.decoder.kept.Store(lru.New(x.decoder.size))
+	}
+	x.coll.indexes = x.storeIndexes(x.indexers)
+	if o.private && refused == nil {
+		_, x.coll.refused = x.coll.own()
 	}
 	return x
 }
@@ -128,52 +134,20 @@ func (x *Indexer) logWith(ctx context.Context) {
 	}
 }
 
-// open opens the collection, unless this handle was the last to open it.
-func (x *Indexer) open() error {
-	if x.coll.isOpen() {
-		return nil
-	}
-	x.opening.Lock()
-	defer x.opening.Unlock()
-	if x.coll.isOpen() {
-		return nil
-	}
-	return x.coll.open(x.storeIndexes(x.GetIndexers()))
-}
-
-// begin opens the collection for its owner, even if it is already open: another handle may be about
-// to open it.
-func (x *Indexer) begin() error {
-	x.opening.Lock()
-	defer x.opening.Unlock()
-	return x.coll.open(x.storeIndexes(x.GetIndexers()))
-}
-
 // setTransform sets the name of the transform in the collection's scope. It is called before the
 // informer starts.
 func (x *Indexer) setTransform(name string) error {
-	x.opening.Lock()
-	defer x.opening.Unlock()
+	x.coll.opening.Lock()
+	defer x.coll.opening.Unlock()
 	x.coll.info.Transform = x.opts.transform(name)
-	if !x.coll.isOpen() {
-		return nil
-	}
-	return x.coll.open(x.storeIndexes(x.GetIndexers()))
-}
-
-// view opens a view of the collection.
-func (x *Indexer) view() (store.View, error) {
-	if err := x.open(); err != nil {
-		return nil, err
-	}
-	return x.coll.View()
+	return x.coll.reopenLocked(x.coll.indexes)
 }
 
 // AddIndexers adds indexers, at any time. If the collection is open, it waits for a list that is in
 // progress, and builds the indexes from the stored objects. It fails if a name is taken.
 func (x *Indexer) AddIndexers(more cache.Indexers) error {
-	x.opening.Lock()
-	defer x.opening.Unlock()
+	x.coll.opening.Lock()
+	defer x.coll.opening.Unlock()
 	all := maps.Clone(x.GetIndexers())
 	if all == nil {
 		all = cache.Indexers{}
@@ -184,10 +158,8 @@ func (x *Indexer) AddIndexers(more cache.Indexers) error {
 		}
 		all[name] = more[name]
 	}
-	if x.coll.isOpen() {
-		if err := x.coll.open(x.storeIndexes(all)); err != nil {
-			return fmt.Errorf("add indexers: %w", err)
-		}
+	if err := x.coll.reopenLocked(x.storeIndexes(all)); err != nil {
+		return fmt.Errorf("add indexers: %w", err)
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -213,8 +185,8 @@ func (x *Indexer) Get(obj any) (item any, exists bool, err error) {
 
 // GetByKey returns the object that is stored under key.
 func (x *Indexer) GetByKey(key string) (item any, exists bool, err error) {
-	if c, at := x.inMemory(); c != nil {
-		if v, ok := c.Value(key); ok && x.coll.holds(at) == nil { // otherwise get returns the error
+	if c := x.inMemory(); c != nil {
+		if v, ok := c.Value(key); ok { // otherwise get returns the error
 			if _, encoded := v.(*object.Object); !encoded {
 				return v, true, nil
 			}
@@ -232,19 +204,15 @@ func (x *Indexer) GetByKey(key string) (item any, exists bool, err error) {
 }
 
 func (x *Indexer) get(key string) (any, error) {
-	if err := x.open(); err != nil {
-		return nil, err
-	}
-	if c, at := x.coll.inMemory(); c != nil {
+	if c := x.coll.inMemory(); c != nil {
 		decode := x.decoder.decoding()
 		o, err := c.Get(key)
-		if held := x.coll.holds(at); held != nil {
-			return nil, held
-		}
-		if err != nil {
+		switch {
+		case err == nil:
+			return decode(o)
+		case !errors.Is(err, store.ErrClosed): // if it was closed, what is stored is read
 			return nil, err
 		}
-		return decode(o)
 	}
 	read := x.reading()
 	v, err := x.coll.View()
@@ -281,16 +249,14 @@ func (x *Indexer) reading() func(v store.View, key string) (any, error) {
 // List returns all objects: ordered by key, or in no order if they are in memory. If decoding takes
 // longer than a view may stay open, the objects may be of more than one state.
 func (x *Indexer) List() []any {
-	if c, at := x.inMemory(); c != nil {
-		return x.listInMemory(c, at)
-	}
-	if err := x.open(); err != nil {
-		x.failed(err)
-		return nil
+	if c := x.inMemory(); c != nil {
+		if list, ok := x.listInMemory(c); ok {
+			return list
+		}
 	}
 	decode := x.decoder.scanning()
 	list := make([]any, 0, x.coll.State().Count)
-	for o, err := range scan(x.view, store.View.Objects, (*object.Object).Key) {
+	for o, err := range scan(x.coll.View, store.View.Objects, (*object.Object).Key) {
 		if err != nil && !errors.As(err, new(*store.CorruptionError)) {
 			x.failed(err)
 			return nil // and not a part of them
@@ -342,7 +308,7 @@ func scan[T any](
 
 // ListKeys returns the keys of all objects, in order.
 func (x *Indexer) ListKeys() []string {
-	v, err := x.view()
+	v, err := x.coll.View()
 	if err != nil {
 		x.failed(err)
 		return nil
@@ -386,11 +352,13 @@ func (x *Indexer) ByIndex(name, value string) ([]any, error) {
 }
 
 func (x *Indexer) byValues(name string, fn cache.IndexFunc, values []string) ([]any, error) {
-	if c, at := x.inMemory(); c != nil && len(values) == 1 {
-		return x.byValueInMemory(c, at, storeName(name, fn), storeValue(values[0]))
+	if c := x.inMemory(); c != nil && len(values) == 1 {
+		if list, ok := x.byValueInMemory(c, storeName(name, fn), storeValue(values[0])); ok {
+			return list, nil
+		}
 	}
 	read := x.reading()
-	v, err := x.view()
+	v, err := x.coll.View()
 	if err != nil {
 		x.failed(err)
 		return nil, err
@@ -422,7 +390,7 @@ func (x *Indexer) IndexKeys(name, value string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	v, err := x.view()
+	v, err := x.coll.View()
 	var keys []string
 	if err == nil {
 		defer v.Close()
@@ -455,7 +423,7 @@ func (x *Indexer) ListIndexFuncValues(name string) []string {
 	if err != nil {
 		return values
 	}
-	v, err := x.view()
+	v, err := x.coll.View()
 	if err != nil {
 		x.failed(err)
 		return values

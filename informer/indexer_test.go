@@ -206,7 +206,10 @@ func TestIndexVersions(t *testing.T) {
 		calls.Add(1)
 		return byNode(obj)
 	}
-	for run, want := range []struct {
+	s := newServer()
+	s.put("a")
+	s.put("b")
+	for n, want := range []struct {
 		opts  []informer.Option
 		calls int
 	}{
@@ -217,16 +220,19 @@ func TestIndexVersions(t *testing.T) {
 		{opts: []informer.Option{informer.WithIndexVersion("node", "2")}, calls: 2},
 	} {
 		db := boltDB(t, path)
-		x := informer.NewIndexer(&corev1.Pod{}, cache.Indexers{"node": counted}, append(want.opts, informer.WithStore(db, "pods"))...)
-		if run == 0 {
-			require.NoError(t, x.Add(pod("x", "a", "n1", 1)))
-			require.NoError(t, x.Add(pod("x", "b", "n2", 2)))
-		}
+		inf := informer.NewSharedIndexInformer(s, &corev1.Pod{}, 0, cache.Indexers{"node": counted},
+			append(want.opts, informer.WithStore(db, "pods"), informer.WithScheme(core()))...)
+		x := inf.GetIndexer()
 		calls.Store(0)
+		r := run(t, inf)
+		require.True(t, cache.WaitForCacheSync(t.Context().Done(), inf.HasSynced))
+		if n == 0 {
+			calls.Store(0)
+		}
 		for { // while it is built, and after
 			keys, err := x.IndexKeys("node", "n2")
 			require.NoError(t, err)
-			require.Equal(t, []string{"x/b"}, keys)
+			require.Equal(t, []string{"ns/b"}, keys)
 			require.Equal(t, []string{"n1", "n2"}, x.ListIndexFuncValues("node"))
 			if v, err := db.View("pods"); err == nil && len(v.Building()) == 0 {
 				v.Close()
@@ -235,7 +241,8 @@ func TestIndexVersions(t *testing.T) {
 				v.Close()
 			}
 		}
-		require.Equal(t, want.calls > 0, calls.Load() > 0, "run %d", run)
+		require.Equal(t, want.calls > 0, calls.Load() > 0, "run %d", n)
+		r.stop()
 		require.NoError(t, db.Close())
 	}
 }
@@ -344,21 +351,11 @@ type failingViews struct {
 	views int
 }
 
-func (db *failingViews) Open(info store.Info, indexes ...store.Index) (store.Collection, error) {
-	c, err := db.DB.Open(info, indexes...)
-	return failingCollection{c, db}, err
-}
-
-type failingCollection struct {
-	store.Collection
-	of *failingViews
-}
-
-func (c failingCollection) View() (store.View, error) {
-	if c.of.views--; c.of.views < 0 {
+func (db *failingViews) View(id string) (store.View, error) {
+	if db.views--; db.views < 0 {
 		return nil, store.ErrClosed
 	}
-	return c.Collection.View()
+	return db.DB.View(id)
 }
 
 // TestListUnfinished: a list that can't be finished has no objects, not a part of them.
@@ -411,6 +408,7 @@ func TestUndecodableObject(t *testing.T) {
 	require.NoError(t, err)
 	bad := parse(t, `{"metadata":{"name":"bad","namespace":"x"},"spec":"none"}`)
 	require.NoError(t, coll.Apply(store.Batch{Changes: []store.Change{storetest.Put(bad), storetest.Put(parse(t, `{"metadata":{"name":"good","namespace":"x"}}`))}}))
+	require.NoError(t, coll.Close())
 	x := informer.NewIndexer(&corev1.Pod{}, nil, informer.WithStore(db, "pods"), informer.WithScope(coll.Info().Scope()))
 	require.Len(t, x.List(), 1)
 	_, _, err = x.GetByKey("x/bad")

@@ -35,13 +35,10 @@ func (x *Indexer) Delete(obj any) error {
 
 // apply stores a change that the caller of Add, Update or Delete made with obj.
 func (x *Indexer) apply(change store.Change, obj any) error {
-	if err := x.open(); err != nil {
-		return err
-	}
 	x.writing.Lock()
 	defer x.writing.Unlock()
 	x.one[0] = change
-	err := x.coll.Apply(store.Batch{Changes: x.one[:]})
+	err := x.coll.write(func(c store.Collection) error { return c.Apply(store.Batch{Changes: x.one[:]}) })
 	x.one[0] = store.Change{} // which would keep the object
 	if err != nil {
 		return err
@@ -77,9 +74,6 @@ func (x *Indexer) change(obj any) (store.Change, error) {
 // stay as they were. Once an informer has run, rv has no effect: only the informer's lists and
 // events move the stored resourceVersion.
 func (x *Indexer) Replace(list []any, rv string) error {
-	if err := x.open(); err != nil {
-		return err
-	}
 	changes := make([]store.Change, 0, len(list))
 	stays := make(map[string]struct{}, len(list))
 	for _, obj := range list {
@@ -92,7 +86,7 @@ func (x *Indexer) Replace(list []any, rv string) error {
 	}
 	x.writing.Lock()
 	defer x.writing.Unlock()
-	if err := x.replace(changes, stays, rv); err != nil {
+	if err := x.coll.write(func(c store.Collection) error { return x.replace(c, changes, stays, rv) }); err != nil {
 		return err
 	}
 	x.forget()
@@ -101,35 +95,35 @@ func (x *Indexer) Replace(list []any, rv string) error {
 }
 
 // replace stores changes and removes the keys that are not in stays.
-func (x *Indexer) replace(changes []store.Change, stays map[string]struct{}, rv string) error {
+func (x *Indexer) replace(c store.Collection, changes []store.Change, stays map[string]struct{}, rv string) error {
 	if x.fed.Load() {
-		changes, err := x.withRemovals(changes, stays)
+		changes, err := withRemovals(c, changes, stays)
 		if err != nil {
 			return err
 		}
 		// Not a replacement, which would be a complete list with a checkpoint of its own.
-		return x.coll.Apply(store.Batch{Changes: changes})
+		return c.Apply(store.Batch{Changes: changes})
 	}
-	r, err := x.coll.Replace()
+	r, err := c.Replace()
 	if err != nil {
 		return err
 	}
 	// After a commit Abort does nothing; after an error it unlocks the collection.
 	defer func() { _ = r.Abort() }()
-	if changes, err = x.withRemovals(changes, stays); err != nil {
+	if changes, err = withRemovals(c, changes, stays); err != nil {
 		return err
 	}
 	if err := r.Apply(changes); err != nil {
 		return err
 	}
-	cp := x.coll.State().Checkpoint
+	cp := c.State().Checkpoint
 	cp.RV = rv
 	return r.Commit(cp)
 }
 
 // withRemovals adds to changes the removal of each stored key that is not in stays.
-func (x *Indexer) withRemovals(changes []store.Change, stays map[string]struct{}) ([]store.Change, error) {
-	keys, err := KnownObjects{Collection: x.coll}.Keys()
+func withRemovals(c store.Collection, changes []store.Change, stays map[string]struct{}) ([]store.Change, error) {
+	keys, err := KnownObjects{Collection: c}.Keys()
 	if err != nil {
 		return nil, err
 	}
@@ -156,11 +150,13 @@ func (x *Indexer) LastStoreSyncResourceVersion() string {
 			return rv
 		}
 	}
-	if err := x.open(); err != nil {
+	v, err := x.coll.View()
+	if err != nil {
 		x.failed(err)
 		return ""
 	}
-	return x.coll.State().RV
+	defer v.Close()
+	return v.State().RV
 }
 
 // Bookmark sets the result of LastStoreSyncResourceVersion, in memory. Once an informer has run,

@@ -61,7 +61,7 @@ func (c *chunk) keys() []string {
 
 // listings are the listings that handlers are reading. It is safe for concurrent use.
 type listings struct {
-	collection store.Collection
+	collection Readable
 	decoding   func() Decode
 	wg         *sync.WaitGroup // for the goroutines that load chunks
 	loading    chan struct{}   // one element for each chunk that is being loaded
@@ -153,15 +153,11 @@ func (s *listings) chunk(l *listing, number int) *chunk {
 
 // lookups returns what single objects of a collection's newest state are read from, and the function
 // that closes it: a view or, in memory, the collection itself, because a view makes its next change slower.
-func lookups(c store.Collection) (l store.Lookup, end func(), err error) {
-	at := &opened{Collection: c}
-	if h, ok := c.(*handle); ok {
-		at = h.current.Load()
-	}
-	if m := at.memory(); m != nil {
+func lookups(c Readable) (l store.Lookup, end func(), err error) {
+	if m := memoryOf(c); m != nil {
 		return m, func() {}, nil
 	}
-	v, err := at.View()
+	v, err := c.View()
 	if err != nil {
 		return nil, nil, err
 	}

@@ -19,60 +19,65 @@ import (
 // have neither history nor description.
 type mirror struct {
 	*memory.Collection
-	db      *memory.DB // of the collection in memory
 	durable store.Collection
 }
 
-// openMirror opens a mirror of the collection info.ID of a durable store. was is the mirror that was
-// opened before, whose objects are not read again; nil if there is none or another writer came since.
-// If a record is corrupt, openMirror returns the durable collection itself, whose reads report it.
+// openMirror opens a mirror of the collection info.ID of a durable store. If a record is corrupt,
+// openMirror returns the durable collection itself, whose reads report it.
 //
 // decode returns an object with its Go form, or the object itself if it can't be decoded. It must be
 // safe for concurrent use.
 func openMirror(
-	db store.DB, was *mirror, info store.Info, indexes []store.Index, decode func(*object.Object) *object.Object,
+	db store.DB, info store.Info, indexes []store.Index, decode func(*object.Object) *object.Object,
 ) (store.Collection, error) {
-	// The history is the durable collection's.
-	durable, err := db.Open(info, slices.DeleteFunc(slices.Clone(indexes), func(x store.Index) bool { return !x.History })...)
+	durable, err := db.Open(info, ofHistory(indexes)...)
 	if err != nil {
 		return nil, err
 	}
-	m := &mirror{durable: durable}
-	if was != nil {
-		m.db = was.db
-	} else {
-		m.db, err = load(durable, decode)
+	inMemory, err := load(durable, decode)
+	switch {
+	case errors.As(err, new(*store.CorruptionError)):
+		if err = durable.Reopen(info, indexes...); err == nil {
+			return durable, nil
+		}
+	case err == nil:
+		if err = inMemory.Reopen(info, indexes...); err == nil {
+			return &mirror{inMemory, durable}, nil
+		}
 	}
-	if errors.As(err, new(*store.CorruptionError)) {
-		return db.Open(info, indexes...)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("load collection %s: %w", info.ID, err)
-	}
-	c, err := m.db.Open(info, indexes...)
-	if err != nil {
-		return nil, err
-	}
-	m.Collection = c.(*memory.Collection) //nolint:forcetypeassert // a memory.DB returns no other
-	return m, nil
+	return nil, errors.Join(fmt.Errorf("load collection %s: %w", info.ID, err), durable.Close())
 }
 
-// load returns a store in memory with the content of a durable collection.
-func load(durable store.Collection, decode func(*object.Object) *object.Object) (*memory.DB, error) {
+// ofHistory returns the index of the history, which is the durable collection's.
+func ofHistory(indexes []store.Index) []store.Index {
+	return slices.DeleteFunc(slices.Clone(indexes), func(x store.Index) bool { return !x.History })
+}
+
+func (m *mirror) Reopen(info store.Info, indexes ...store.Index) error {
+	if err := m.durable.Reopen(info, ofHistory(indexes)...); err != nil {
+		return err
+	}
+	return m.Collection.Reopen(info, indexes...)
+}
+
+func (m *mirror) Close() error { return errors.Join(m.durable.Close(), m.Collection.Close()) }
+
+// load returns a collection in memory with the content of a durable one.
+func load(durable store.Collection, decode func(*object.Object) *object.Object) (*memory.Collection, error) {
 	changes, err := readAll(durable, decode)
 	if err != nil {
 		return nil, err
 	}
-	db := memory.New(memory.WithoutHistory())
-	// Under the stored scope at first: opened under another one, the content then behaves as the
+	// Under the stored scope at first: opened again under another one, the content then behaves as the
 	// durable collection does.
-	c, err := db.Open(durable.Info())
+	opened, err := memory.New(memory.WithoutHistory()).Open(durable.Info())
 	if err != nil {
 		return nil, err
 	}
+	c := opened.(*memory.Collection) //nolint:forcetypeassert // a memory.DB returns no other
 	state := durable.State()
 	if !state.Synced {
-		return db, c.Apply(store.Batch{Changes: changes, Checkpoint: state.Checkpoint})
+		return c, c.Apply(store.Batch{Changes: changes, Checkpoint: state.Checkpoint})
 	}
 	r, err := c.Replace()
 	if err != nil {
@@ -81,7 +86,7 @@ func load(durable store.Collection, decode func(*object.Object) *object.Object) 
 	if err := r.Apply(changes); err != nil {
 		return nil, err
 	}
-	return db, r.Commit(state.Checkpoint)
+	return c, r.Commit(state.Checkpoint)
 }
 
 // readAll reads and decodes all objects of a collection, in parallel.

@@ -68,7 +68,8 @@ func TestMirrorOfUnreadableObjects(t *testing.T) {
 			coll, err := db.Open(storetest.Info("test"))
 			require.NoError(t, err)
 			require.NoError(t, coll.Apply(store.Batch{Changes: []store.Change{storetest.Put(obj("a", "1", 3)), storetest.Put(obj("b", "2", 5))}}))
-			m, err := informer.OpenMirror(db, nil, storetest.Info("test"))
+			require.NoError(t, coll.Close())
+			m, err := informer.OpenMirror(db, storetest.Info("test"))
 			if c.fails {
 				require.ErrorIs(t, err, store.ErrClosed)
 				return

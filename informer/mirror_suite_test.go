@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/snapcache/snapcache/informer"
+	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt"
-	"github.com/snapcache/snapcache/store/memory"
 	"github.com/snapcache/snapcache/store/storetest"
 )
 
@@ -40,7 +40,7 @@ type mirrorHarness struct {
 func (h *mirrorHarness) open(t storetest.T) {
 	db, err := bolt.Open(h.path, bolt.Options{ViewLimit: time.Hour, HistoryRetention: storetest.HistoryRetention})
 	require.NoError(t, err)
-	h.db = &mirrorDB{DB: db, opened: map[string]openedMirror{}}
+	h.db = &mirrorDB{DB: db, opened: map[string]*openedMirror{}}
 }
 
 func (h *mirrorHarness) DB() store.DB       { return h.db }
@@ -53,8 +53,9 @@ func (h *mirrorHarness) Reopen(t storetest.T) {
 	was := h.db.opened
 	h.open(t)
 	for _, o := range was {
-		_, err := h.db.Open(o.info, o.indexes...)
+		c, err := h.db.Open(o.info, o.indexes...)
 		require.NoError(t, err)
+		require.NoError(t, c.Close())
 	}
 }
 
@@ -62,73 +63,90 @@ func (h *mirrorHarness) Reopen(t storetest.T) {
 // store, is the durable store's.
 type mirrorDB struct {
 	store.DB
-	opened  map[string]openedMirror
-	dropped []*memory.DB
+	opened map[string]*openedMirror // the newest opening of each collection
 }
 
 type openedMirror struct {
 	*informer.Mirror
+	db      *mirrorDB
 	info    store.Info
 	indexes []store.Index
 }
 
 func (db *mirrorDB) Open(info store.Info, indexes ...store.Index) (store.Collection, error) {
-	c, err := informer.OpenMirror(db.DB, db.opened[info.ID].Mirror, info, indexes...)
+	c, err := informer.OpenMirror(db.DB, info, indexes...)
 	if err != nil {
 		return nil, err
 	}
-	m := c.(*informer.Mirror)
-	db.opened[info.ID] = openedMirror{m, info, indexes}
-	return mirrorWithHistory{m, db.DB}, nil
+	m := &openedMirror{c.(*informer.Mirror), db, info, indexes}
+	db.opened[info.ID] = m
+	return m, nil
 }
 
+// View opens a mirror for the view if there is none.
 func (db *mirrorDB) View(id string) (store.View, error) {
-	if o, ok := db.opened[id]; ok {
-		return mirrorWithHistory{o.Mirror, db.DB}.View()
+	m, known := db.opened[id]
+	if !known {
+		return db.DB.View(id)
 	}
-	return db.DB.View(id)
+	if v, err := m.View(); !errors.Is(err, store.ErrClosed) {
+		return v, err
+	}
+	c, err := db.Open(m.info, m.indexes...)
+	if err != nil {
+		return nil, err
+	}
+	v, err := c.View()
+	return v, errors.Join(err, c.Close())
 }
 
 func (db *mirrorDB) Drop(id string) error {
-	o, ok := db.opened[id]
-	if !ok {
-		return db.DB.Drop(id)
-	}
-	delete(db.opened, id)
-	inMemory := informer.MirrorMemory(o.Mirror)
-	db.dropped = append(db.dropped, inMemory)
-	return errors.Join(db.DB.Drop(id), inMemory.Drop(id))
-}
-
-func (db *mirrorDB) Close() error {
-	err := db.DB.Close()
-	all := db.dropped
-	for _, o := range db.opened {
-		inMemory := informer.MirrorMemory(o.Mirror)
-		all = append(all, inMemory)
-	}
-	for _, inMemory := range all {
-		err = errors.Join(err, inMemory.Close())
+	err := db.DB.Drop(id)
+	if err == nil {
+		delete(db.opened, id)
 	}
 	return err
 }
 
-type mirrorWithHistory struct {
-	*informer.Mirror
-	db store.DB
+func (m *openedMirror) Reopen(info store.Info, indexes ...store.Index) error {
+	err := m.Mirror.Reopen(info, indexes...)
+	if err == nil {
+		m.info, m.indexes = info, indexes
+	}
+	return err
 }
 
-func (m mirrorWithHistory) View() (store.View, error) {
-	v, err := m.Mirror.View()
+func (m *openedMirror) View() (store.View, error) {
+	durable, err := informer.MirrorDurable(m.Mirror).View()
 	if err != nil {
 		return nil, err
 	}
-	durable, err := m.db.View(m.Info().ID)
+	v, err := m.Mirror.View()
 	if err != nil {
-		v.Close()
+		durable.Close()
 		return nil, err
 	}
 	return viewWithHistory{v, durable}, nil
+}
+
+func (m *openedMirror) Header(key string) (store.Header, error) {
+	v, err := m.View()
+	if err != nil {
+		return store.Header{}, err
+	}
+	defer v.Close()
+	return v.Header(key)
+}
+
+func (m *openedMirror) Lookup() store.Lookup { return m }
+
+func (m *openedMirror) Get(key string) (*object.Object, error) {
+	v, err := m.View()
+	if err != nil {
+		return nil, err
+	}
+	defer v.Close()
+	return v.Get(key)
 }
 
 type viewWithHistory struct {

@@ -28,6 +28,7 @@ type Option func(*options)
 
 type options struct {
 	db        store.DB
+	private   bool // db is a store of this informer alone
 	id        string
 	scope     store.Scope
 	scheme    *runtime.Scheme
@@ -56,7 +57,7 @@ func newOptions(opts []Option) options {
 		opt(&o)
 	}
 	if o.db == nil {
-		o.db = memory.New(memory.WithoutHistory())
+		o.db, o.private = memory.New(memory.WithoutHistory()), true
 	}
 	return o
 }
@@ -65,8 +66,8 @@ func newOptions(opts []Option) options {
 // form (a Go type, trees, or JSON), in one namespace under the same selectors; see [WithScope] for
 // what may change. The caller closes the store after the informer has stopped.
 //
-// Informers with the same id and db wait for each other, see [NewSharedIndexInformer]. Stores are
-// compared with ==, so two wrappers of one store count as two stores.
+// Informers with the same id and db, or wrappers of one db, wait for each other: see
+// [NewSharedIndexInformer].
 func WithStore(db store.DB, id string) Option {
 	return func(o *options) { o.db, o.id = db, id }
 }

@@ -23,10 +23,16 @@ import (
 // client-go's.
 var ErrStopped = errors.New("it has stopped already")
 
+// Readable is a collection for readers.
+type Readable interface {
+	State() store.State
+	View() (store.View, error)
+}
+
 // ProcessorOptions are the settings of a processor. Collection is needed.
 type ProcessorOptions struct {
-	Name       string           // the collection's name, for [cache.DoneChecker]
-	Collection store.Collection // has the objects that a handler gets first
+	Name       string   // the collection's name, for [cache.DoneChecker]
+	Collection Readable // has the objects that a handler gets first
 
 	// Decoding returns the function that decodes objects for the handlers, which share the results
 	// and must not change them. It is called before an object is read, so that a decoder with a

@@ -33,15 +33,16 @@ func (s *sharedIndexInformer) RunWithContext(ctx context.Context) {
 		return
 	}
 	s.indexer.logWith(ctx)
-	owner := s.claim(ctx)
-	if owner {
-		defer s.indexer.coll.seat.leave() // runs last
-	}
+	s.indexer.fed.Store(true)
+	defer func() { // runs last
+		if err := s.indexer.coll.close(); err != nil {
+			s.indexer.logger().Warn("could not close the collection", "collection", s.indexer.opts.id, "error", err)
+		}
+	}()
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	helpers, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	s.indexer.fed.Store(true)
 	wg.Go(func() { s.indexer.decoder.detector.Run(helpers.Done()) })
 	defer s.processor.Stop()
 	defer func() {
@@ -49,45 +50,66 @@ func (s *sharedIndexInformer) RunWithContext(ctx context.Context) {
 		defer s.mu.Unlock()
 		s.stopped = true
 	}()
-	if !owner || !s.open(ctx) {
+	coll := s.own(ctx)
+	if coll == nil {
 		return
 	}
 	wg.Go(func() { s.processor.resyncs(helpers) })
-	s.pipeline(ctx)
+	s.pipeline(ctx, coll)
 	if err := s.indexer.opts.db.Flush(); err != nil {
 		s.indexer.logger().Warn("could not flush", "error", err)
 	}
 }
 
-// open opens the collection and starts the handlers with its content. It retries with a backoff;
-// false means that ctx ended.
-func (s *sharedIndexInformer) open(ctx context.Context) bool {
+// own opens the collection and starts the handlers with its content. While the collection has another
+// owner, it waits, and reports that to the log and the watch error handler. It retries other errors with
+// a backoff. The result is nil if ctx ended.
+func (s *sharedIndexInformer) own(ctx context.Context) *opened {
+	coll, log := s.indexer.coll, s.indexer.logger().With("collection", s.indexer.opts.id)
+	if coll.refused != nil {
+		log.Error("the informer never syncs", "error", coll.refused)
+		s.report(ctx, coll.refused)
+		<-ctx.Done()
+		return nil
+	}
 	backoff := storeBackoff
 	for {
-		err := s.indexer.begin()
+		c, err := coll.own()
 		if err == nil {
 			err = s.processor.Start()
 		}
-		if err == nil {
-			return true
-		}
-		d := backoff.Step()
-		s.indexer.logger().Error("the store can't be opened; retrying", "collection", s.indexer.opts.id, "wait", d, "error", err)
-		if sleep.For(ctx, clock.RealClock{}, d) != nil {
-			return false
+		var inUse *store.InUseError
+		switch {
+		case err == nil:
+			return c
+		case errors.As(err, &inUse):
+			log.Warn("the collection has another owner; waiting for it to stop, not synced until then", "error", err)
+			s.report(ctx, err)
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-inUse.Owner.Done():
+				log.Info("the collection's other owner has closed it")
+			}
+		default:
+			wait := backoff.Step()
+			log.Error("the store can't be opened; retrying", "wait", wait, "error", err)
+			if sleep.For(ctx, clock.RealClock{}, wait) != nil {
+				return nil
+			}
 		}
 	}
 }
 
-func (s *sharedIndexInformer) pipeline(ctx context.Context) {
-	o, coll := &s.indexer.opts, s.indexer.coll
+func (s *sharedIndexInformer) pipeline(ctx context.Context, coll *opened) {
+	o := &s.indexer.opts
 	log := s.indexer.logger().With("collection", o.id)
 	state := coll.State()
 	var reason store.Reason
 	switch {
 	case !state.Synced:
 		reason = store.ReasonInitial
-	case coll.Info().Scope() != coll.info.Scope():
+	case coll.Info().Scope() != s.indexer.coll.info.Scope():
 		reason = store.ReasonScopeChanged
 	case state.Skipped:
 		reason = store.ReasonSkipped
@@ -104,7 +126,7 @@ func (s *sharedIndexInformer) pipeline(ctx context.Context) {
 			return s.indexer.feed.process(len(b.Deltas), p.Queue.Len, apply)
 		},
 	}
-	s.readFrom(&r, &l)
+	s.readFrom(coll, &r, &l)
 	p = NewPipeline(r, l)
 	observer.queue = p.Queue
 	s.indexer.feed.stored(state.RV)
@@ -116,11 +138,11 @@ func (s *sharedIndexInformer) pipeline(ctx context.Context) {
 
 // readFrom sets what a pipeline reads from: the server itself if what it sends can be stored as it
 // comes, else the program's ListerWatcher, whose objects are encoded.
-func (s *sharedIndexInformer) readFrom(r *reflector.Options, l *Options) {
-	o, coll := &s.indexer.opts, s.indexer.coll
+func (s *sharedIndexInformer) readFrom(coll store.Collection, r *reflector.Options, l *Options) {
+	o := &s.indexer.opts
 	packed := packed(o.codec)
 	// A mirror needs decoded objects, and the program's client decodes them once.
-	if o.direct != nil && packed && s.transform == nil && !o.watchList && coll.decode == nil {
+	if o.direct != nil && packed && s.transform == nil && !o.watchList && s.indexer.coll.decode == nil {
 		r.Logger.Info("objects are stored as protobuf, as the server sends them")
 		direct := o.direct(o.drop)
 		r.Source, r.Guards = direct, []reflector.Guard{reflector.Canary(coll, direct, r.Logger)}

@@ -113,28 +113,22 @@ func (x *Indexer) withGo(o *object.Object) *object.Object {
 
 // inMemory returns the collection if its objects can be read without a view: a store in memory, or
 // a mirror, holds the values that readers get.
-func (x *Indexer) inMemory() (c *memory.Collection, at *opened) {
+func (x *Indexer) inMemory() *memory.Collection {
 	if !x.shares && !x.raw {
-		return nil, nil
+		return nil
 	}
 	return x.coll.inMemory()
 }
 
-// listInMemory is List for a collection in memory.
-func (x *Indexer) listInMemory(c *memory.Collection, at *opened) []any {
+// listInMemory is List for a collection in memory. It returns false if the collection can't be read, for
+// example as it was closed meanwhile: a view has the stored objects, or the error.
+func (x *Indexer) listInMemory(c *memory.Collection) ([]any, bool) {
 	decode := x.decoder.scanning()
 	list, encoded, err := c.Values()
-	if err == nil {
-		err = x.coll.holds(at)
+	if err != nil || encoded == 0 || x.raw {
+		return list, err == nil
 	}
-	if err != nil {
-		x.failed(err)
-		return nil
-	}
-	if encoded == 0 || x.raw {
-		return list
-	}
-	return x.decoded(list, decode)
+	return x.decoded(list, decode), true
 }
 
 // decoded decodes the values of list that have no Go form, in place, and leaves out those that
@@ -154,16 +148,9 @@ func (x *Indexer) decoded(list []any, decode Decode) []any {
 	return kept
 }
 
-// byValueInMemory is byValues for one value of a collection in memory.
-func (x *Indexer) byValueInMemory(c *memory.Collection, at *opened, index, value string) ([]any, error) {
+// byValueInMemory is byValues for one value of a collection in memory. false is that of listInMemory.
+func (x *Indexer) byValueInMemory(c *memory.Collection, index, value string) ([]any, bool) {
 	decode := x.decoder.decoding()
 	list, err := c.ValuesByIndex(index, value)
-	if held := x.coll.holds(at); held != nil {
-		err = held
-	}
-	if err != nil {
-		x.failed(err)
-		return nil, err
-	}
-	return x.decoded(list, decode), nil
+	return x.decoded(list, decode), err == nil
 }

@@ -56,6 +56,7 @@ func TestDecodedInMemory(t *testing.T) {
 
 			calls := 0
 			x := informer.NewIndexer(c.example, cache.Indexers{"all": func(any) ([]string, error) { calls++; return []string{"all"}, nil }}, opts...)
+			require.NoError(t, x.Own())
 			require.NoError(t, x.Add(c.in))
 			require.Equal(t, before, c.in, "a reader's change reached the stored object")
 			got, ok, err := x.GetByKey("x/a")
@@ -116,6 +117,7 @@ func TestEncodedInMemory(t *testing.T) {
 		storetest.Put(parse(t, `{"metadata":{"namespace":"x","name":"bad"},"spec":1}`)),
 	}))
 	require.NoError(t, r.Commit(storetest.Checkpoint(2)))
+	require.NoError(t, coll.Close())
 	b, ok, err := x.GetByKey("x/b")
 	require.NoError(t, err)
 	require.True(t, ok)

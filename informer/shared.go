@@ -44,9 +44,9 @@ type sharedIndexInformer struct {
 // example is not kept. If it is nil, the informer never syncs: the watch error handler, the log and the
 // reads of its indexer get the error.
 //
-// Only one informer of a collection runs at a time. While it runs, the others wait, have not
-// synced, and report [ErrInUse] in the same ways, until its Run has returned. The indexer of an
-// informer that has stopped can be read until another informer of the collection runs.
+// An informer owns its collection while it runs: see [store.DB.Open]. Others of the collection wait
+// meanwhile, have not synced, and report [store.ErrInUse] in the same ways, until its Run has returned. The
+// indexer of an informer that does not run can be read unless another informer of the collection runs.
 func NewSharedIndexInformer(lw cache.ListerWatcher, example runtime.Object, resync time.Duration, indexers cache.Indexers, opts ...Option) cache.SharedIndexInformer {
 	x := NewIndexer(example, indexers, opts...)
 	name := fmt.Sprintf("SharedIndexInformer %T", example)

@@ -34,7 +34,7 @@ var now = storetest.Checkpoint(5).Proven().Add(time.Hour)
 //	empty.apps    synced, without objects
 //	pods@shop     never synced, though an interrupted list left an object
 func fixture(t *testing.T, db store.DB) {
-	fill(t, db, storetest.Info("configmaps"), true, []*object.Object{
+	keep(t, db, storetest.Info("configmaps"), true, []*object.Object{
 		storetest.Object("a", "one", "u1", "1", map[string]string{"app": "till"}, "é \" \\ \n"),
 		storetest.Object("a", "two", "u2", "2", map[string]string{"app": "web", "tier": "front"}, "x"),
 		storetest.Object("a-b", "one", "u3", "3", nil, strings.Repeat("long ", 20_000)),
@@ -44,18 +44,24 @@ func fixture(t *testing.T, db store.DB) {
 
 	nodes := storetest.Info("nodes")
 	nodes.Resource, nodes.Kind, nodes.Namespaced = "nodes", "Node", false
-	fill(t, db, nodes, true, []*object.Object{
+	keep(t, db, nodes, true, []*object.Object{
 		storetest.Object("", "edge-1", "u6", "6", nil, ""),
 		storetest.Object("", "edge-2", "u7", "7", map[string]string{"app": "till"}, ""),
 	})
 
 	empty := storetest.Info("empty.apps")
 	empty.Group, empty.Resource = "apps", "empty"
-	fill(t, db, empty, true, nil)
+	keep(t, db, empty, true, nil)
 
 	pods := storetest.Info("pods@shop")
 	pods.Resource, pods.Kind, pods.Namespace = "pods", "Pod", "shop"
-	fill(t, db, pods, false, []*object.Object{storetest.Object("shop", "half", "u8", "8", nil, "")})
+	keep(t, db, pods, false, []*object.Object{storetest.Object("shop", "half", "u8", "8", nil, "")})
+}
+
+// keep stores a collection, and gives it up.
+func keep(t *testing.T, db store.DB, info store.Info, synced bool, objects []*object.Object, indexes ...store.Index) {
+	t.Helper()
+	require.NoError(t, fill(t, db, info, synced, objects, indexes...).Close())
 }
 
 func fill(t *testing.T, db store.DB, info store.Info, synced bool, objects []*object.Object, indexes ...store.Index) store.Collection {

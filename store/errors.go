@@ -15,8 +15,12 @@ var (
 	// ErrNoCollection means that the store has no collection of that ID.
 	ErrNoCollection = errors.New("not cached")
 
-	// ErrClosed means that the store or view was closed.
-	ErrClosed = errors.New("store is closed")
+	// ErrClosed means that the store, collection or view was closed.
+	ErrClosed = errors.New("closed")
+
+	// ErrInUse means that a collection is open already: it has one owner at a time. The error is an
+	// [InUseError].
+	ErrInUse = errors.New("the collection is in use")
 
 	// ErrViewExpired means that a view was open for longer than the store allows. Earlier results
 	// of the view are valid; the caller needs a new view to continue.

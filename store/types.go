@@ -218,10 +218,13 @@ type Index struct {
 
 // DB is a set of collections. It is safe for concurrent use.
 type DB interface {
-	// Open returns the collection info.ID, creating it if it is new. If the stored collection
-	// has another scope, its objects and checkpoint stay readable and Collection.Info returns
-	// the stored scope, until a Replacement under the new scope is committed; if it never was
-	// synced, it is emptied.
+	// Open returns the collection info.ID, creating it if it is new. The caller owns it until
+	// Collection.Close, or until it is dropped: meanwhile Open returns an *InUseError. Readers
+	// use View, which needs no ownership.
+	//
+	// If the stored collection has another scope, its objects and checkpoint stay readable and
+	// Collection.Info returns the stored scope, until a Replacement under the new scope is
+	// committed; if it never was synced, it is emptied.
 	//
 	// The collection gets exactly the given indexes. A stored index that is not among them, or has
 	// another Spec, is not readable from then on. A new index over stored objects is built before
@@ -229,15 +232,18 @@ type DB interface {
 	// complete, which happens between one view and the next, a read of it scans the objects.
 	Open(info Info, indexes ...Index) (Collection, error)
 
+	// Owner returns the owner of a collection, nil if the collection is not open.
+	Owner(id string) *Owner
+
 	// Collections returns the stored collections, ordered by ID.
 	Collections() ([]Info, error)
 
-	// View returns a view of a stored collection, for readers that don't keep the collection
-	// open. It returns ErrNoCollection if there is none.
+	// View returns a view of a stored collection, for readers that don't own it. It returns
+	// ErrNoCollection if there is none.
 	View(id string) (View, error)
 
-	// Drop deletes a collection and all its objects, if it exists. Open handles return
-	// ErrNoCollection from then on.
+	// Drop deletes a collection and all its objects, if it exists. It ends the ownership: the
+	// methods of the Collection return ErrNoCollection from then on.
 	Drop(id string) error
 
 	// Flush makes all applied batches durable. If it fails, they stay readable, and the store
@@ -279,8 +285,9 @@ type Stats struct {
 	ReadError  error
 }
 
-// Collection is one kind of object in one scope. One writer at a time may call Apply and Replace, and
-// beside it one goroutine Describe; everything else is safe for concurrent use.
+// Collection is one kind of object in one scope, owned by the caller of [DB.Open]. One writer at a time
+// may call Apply, Replace, Reopen and Close, and beside it one goroutine Describe; everything else is
+// safe for concurrent use.
 type Collection interface {
 	// Info returns the identity of the stored objects, which may differ from the one that Open
 	// was given. See DB.Open.
@@ -314,6 +321,16 @@ type Collection interface {
 	// View returns the newest consistent state. The caller must close it, and soon: while a
 	// view is open, the store can't reuse the space that it needs.
 	View() (View, error)
+
+	// Reopen is what DB.Open would do after Close, and the collection keeps its owner: readers go
+	// on, and on an error it stays as it was. It returns ErrReplacing during a replacement. The ID
+	// must be the same.
+	Reopen(info Info, indexes ...Index) error
+
+	// Close gives the collection up, so that it can be opened again, and aborts a replacement that
+	// has not ended. Views stay open; all other methods with an error return ErrClosed from then on,
+	// Info and State what they returned before. A second Close does nothing.
+	Close() error
 }
 
 // Lookup reads single keys. Its methods are those of [View]. It is for one goroutine.

@@ -69,6 +69,7 @@ func (c content) put(db store.DB) error {
 	if err != nil {
 		return err
 	}
+	defer opened.Close()
 	if err := opened.Describe(c.Description); err != nil {
 		return err
 	}

@@ -69,10 +69,11 @@ func (x *indexer) spillDone(id string) {
 	x.wake()
 }
 
-// startBuild starts a build with the index functions of c if there is work. It replaces the
-// previous build of the same ID.
+// startBuild starts a build with the index functions of c if there is work. It ends the previous build
+// of the same ID.
 func (db locked) startBuild(c *collection, work bool) {
-	delete(db.indexer.builds, c.id) // a previous build, if any, ends at its next step
+	db.indexer.wake() // the previous build finds at its next step that it is no longer there
+	delete(db.indexer.builds, c.id)
 	if !work {
 		return
 	}
@@ -150,7 +151,7 @@ func (b *build) step(most int) (built []string, after next, err error) {
 		return err
 	})
 	switch {
-	case errors.Is(err, errIdle), errors.Is(err, store.ErrNoCollection):
+	case errors.Is(err, errIdle), b.c.ended() != nil:
 		delete(db.indexer.builds, b.c.id)
 		return nil, stepDone, nil
 	case err != nil:

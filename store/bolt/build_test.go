@@ -37,8 +37,9 @@ func filled(t *testing.T, db *bolt.DB, n int) (store.Collection, *storetest.Mode
 	return c, model
 }
 
-// reopen opens the collection and its model with other indexes.
+// reopen opens the collection and its model with other indexes, for another owner.
 func reopen(t *testing.T, db *bolt.DB, m *storetest.Model, indexes ...store.Index) store.Collection {
+	db.TakeFromOwner("pods")
 	c, err := db.Open(storetest.Info("pods"), indexes...)
 	require.NoError(t, err)
 	m.Open(storetest.Info("pods"), indexes...)

@@ -16,22 +16,25 @@ import (
 
 // collection is one open collection. See [store.Collection].
 type collection struct {
-	db      *DB
-	id      string
-	indexes []store.Index // ordered by name
-	history *store.Index  // of the attributes that the history records, nil for none
+	db    *DB
+	id    string
+	owner *store.Owner
 
-	packFunc func(key, value []byte) ([]byte, error) // the method value of pack, allocated once
+	packFunc  func(key, value []byte) ([]byte, error) // the method value of pack, allocated once
+	replacing *replacement                            // that has not ended, nil for none; only the writer uses it
 
-	mu        sync.Mutex // guards the fields below
-	info      store.Info // of the stored objects
-	want      store.Info // the argument of Open; its scope may differ from info's until a replacement commits
-	state     store.State
-	dictID    uint32 // the newest of dictIDs; 0 while no dictionary can be used
-	dictIDs   []uint32
-	dict      []byte
-	training  training
-	replacing bool
+	// mu guards the fields below. Only the writer changes them, so it reads them without mu. Builds
+	// read indexes with the database's write lock held, with which Reopen changes them.
+	mu       sync.Mutex
+	info     store.Info    // of the stored objects
+	want     store.Info    // the argument of Open; its scope may differ from info's until a replacement commits
+	indexes  []store.Index // ordered by name
+	history  *store.Index  // of the attributes that the history records, nil for none
+	state    store.State
+	dictID   uint32 // the newest of dictIDs; 0 while no dictionary can be used
+	dictIDs  []uint32
+	dict     []byte
+	training training
 }
 
 var _ store.Collection = (*collection)(nil)
@@ -41,28 +44,99 @@ func (db *DB) Open(info store.Info, indexes ...store.Index) (store.Collection, e
 	if info.ID == "" {
 		return nil, errors.New("collection without an ID")
 	}
-	indexes, history, err := store.SortIndexes(indexes)
-	if err != nil {
-		return nil, fmt.Errorf("collection %s: %w", info.ID, err)
+	if db.handle.Closed() {
+		return nil, fmt.Errorf("collection %s: open: %w", info.ID, store.ErrClosed)
 	}
-	c := &collection{db: db, id: info.ID, info: info, want: info, indexes: indexes, history: history}
+	owner, err := db.owners.Take(info, db.path)
+	if err != nil {
+		return nil, err
+	}
+	c := &collection{db: db, id: info.ID, owner: owner}
 	c.packFunc = c.pack
-	l := db.lock()
-	defer l.unlock()
-	db.indexes.Store(c.id, c.indexes) // before a view sees one of them
-	l.rekeyIfDue()
+	if err := c.Reopen(info, indexes...); err != nil {
+		db.owners.End(owner, store.ErrClosed)
+		return nil, err
+	}
+	return c, nil
+}
+
+// Owner returns the owner of a collection, nil if it is not open.
+func (db *DB) Owner(id string) *store.Owner { return db.owners.Get(id) }
+
+// Reopen reads what is stored, or creates it, for the first time or again. See [store.Collection].
+func (c *collection) Reopen(info store.Info, all ...store.Index) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("collection %s: open: %w", c.id, err)
+		}
+	}()
+	indexes, history, err := store.SortIndexes(all)
+	if err == nil && info.ID != c.id {
+		err = fmt.Errorf("it can't be opened again as %s", info.ID)
+	}
+	if err != nil {
+		return err
+	}
+	next := &collection{db: c.db, id: c.id, owner: c.owner, info: info, want: info, indexes: indexes, history: history}
+	db := c.db.lock()
+	defer db.unlock()
+	if err := c.writable(); err != nil {
+		return err
+	}
+	db.indexes.Store(c.id, indexes) // before a view sees one of them
+	db.rekeyIfDue()
 	work := false
-	if !c.loadAsIs(l) {
-		err := l.update(func(tx *boltfile.Tx) (err error) { work, err = c.load(tx); return err })
+	if !next.loadAsIs(db) {
+		err := db.update(func(tx *boltfile.Tx) (err error) { work, err = next.load(tx); return err })
 		if err == nil {
 			err = db.committer.ResyncMeta()
 		}
 		if err != nil {
-			return nil, fmt.Errorf("collection %s: open: %w", info.ID, err)
+			db.indexes.Store(c.id, c.indexes) // those of before
+			return err
 		}
 	}
-	l.startBuild(c, work)
-	return c, nil
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.info, c.want, c.indexes, c.history, c.state = next.info, info, indexes, history, next.state
+	c.dictID, c.dictIDs, c.dict = next.dictID, next.dictIDs, next.dict
+	db.owners.Update(c.owner, info)
+	db.startBuild(c, work)
+	return nil
+}
+
+// ended returns why the collection can't be used any more, nil if it can.
+func (c *collection) ended() error {
+	if c.db.handle.Closed() {
+		return store.ErrClosed
+	}
+	return c.owner.Err()
+}
+
+// writable returns an error if the collection takes no changes.
+func (c *collection) writable() error {
+	if err := c.ended(); err != nil {
+		return err
+	}
+	if c.replacing != nil {
+		return store.ErrReplacing
+	}
+	return nil
+}
+
+// Close gives the collection up. See [store.Collection].
+func (c *collection) Close() (err error) {
+	if c.replacing != nil && c.ended() == nil {
+		err = c.replacing.Abort()
+	}
+	db := c.db.lock()
+	defer db.unlock()
+	if c.owner.Err() == nil {
+		db.startBuild(c, false) // a build goes on when the collection is open again
+		db.indexes.Delete(c.id)
+		db.owners.End(c.owner, store.ErrClosed)
+	}
+	return err
 }
 
 // loadAsIs reads the stored collection if opening it changes nothing, as after a restart: then no
@@ -159,7 +233,12 @@ func (c *collection) State() store.State {
 	return c.state
 }
 
-func (c *collection) View() (store.View, error) { return c.db.View(c.id) }
+func (c *collection) View() (store.View, error) {
+	if err := c.ended(); err != nil {
+		return nil, fmt.Errorf("collection %s: view: %w", c.id, err)
+	}
+	return c.db.View(c.id)
+}
 
 // Describe puts the description into the memtable, unless the stored one has the same bytes.
 func (c *collection) Describe(d store.Description) (err error) {
@@ -174,6 +253,9 @@ func (c *collection) Describe(d store.Description) (err error) {
 	}
 	db := c.db.lock()
 	defer db.unlock()
+	if err := c.ended(); err != nil {
+		return err
+	}
 	v, err := db.baseView(c.id)
 	if err != nil {
 		return err
@@ -209,8 +291,11 @@ func (v *view) Description() (d store.Description, err error) {
 	return d, err
 }
 
-// bucket returns the collection's bucket in tx.
+// bucket returns the collection's bucket in tx. It fails once the collection was closed.
 func (c *collection) bucket(tx *boltfile.Tx) (*boltfile.Bucket, error) {
+	if err := c.ended(); err != nil {
+		return nil, err
+	}
 	b := tx.At(format.CollectionPath(c.id))
 	if b == nil {
 		return nil, store.ErrNoCollection

@@ -86,6 +86,7 @@ func (l *life) reindex(t *rapid.T) {
 	if rapid.Bool().Draw(t, "reindex") {
 		l.indexes = drawIndexes(t)
 	}
+	l.db.TakeFromOwner("pods")
 	var err error
 	l.coll, err = l.db.Open(storetest.Info("pods"), l.indexes...)
 	require.NoError(t, err)

@@ -114,7 +114,8 @@ type DB struct {
 	codecs     *format.Codecs
 	handle     *boltfile.Handle
 
-	indexes sync.Map // collection ID → []store.Index that it was last opened with
+	owners  store.Owners
+	indexes sync.Map // collection ID → []store.Index that it is open with
 	decoded sync.Map // see decodeOnce
 
 	write       sync.Mutex // held for every change; guards the fields below
@@ -281,7 +282,6 @@ func (db *DB) drop(id string, sanitize bool) error {
 		if err := dropDicts(tx, id); err != nil {
 			return err
 		}
-		delete(db.indexer.spilling, id)
 		if err := tx.Bucket(format.BucketCollections).DeleteBucket([]byte(id)); err != nil || !sanitize {
 			return err
 		}
@@ -290,6 +290,9 @@ func (db *DB) drop(id string, sanitize bool) error {
 	if err != nil {
 		return err
 	}
+	db.owners.End(db.owners.Get(id), store.ErrNoCollection)
+	db.indexes.Delete(id)
+	delete(db.indexer.spilling, id)
 	return db.committer.ResyncMeta()
 }
 

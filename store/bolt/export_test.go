@@ -163,3 +163,8 @@ func (db *DB) OpenReads() int {
 	defer tx.Rollback()
 	return tx.File().OpenReads() - 1
 }
+
+// TakeFromOwner ends the ownership of a collection, as its owner's Close does.
+func (db *DB) TakeFromOwner(id string) {
+	db.owners.End(db.owners.Get(id), store.ErrClosed)
+}

@@ -61,6 +61,9 @@ func (l *lookup) Get(key string) (o *object.Object, err error) {
 func (l *lookup) read(key string, fn func(*view, *found) error) error {
 	db := l.c.db.lock()
 	defer db.unlock()
+	if err := l.c.ended(); err != nil {
+		return fmt.Errorf("collection %s: %w", l.c.id, err)
+	}
 	v, err := db.writerView(l.c.id)
 	if err != nil {
 		return err

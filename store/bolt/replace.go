@@ -40,20 +40,14 @@ type replacement struct {
 }
 
 func (c *collection) Replace() (store.Replacement, error) {
-	// Taking a view fails if the store is closed or the collection was dropped.
-	v, err := c.View()
-	if err != nil {
-		return nil, err
+	if err := c.writable(); err != nil {
+		return nil, fmt.Errorf("collection %s: %w", c.id, err)
 	}
-	v.Close()
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.replacing {
-		return nil, fmt.Errorf("collection %s: %w", c.id, store.ErrReplacing)
-	}
-	c.replacing = true
 	c.training.listed()
-	return &replacement{c: c, pending: map[string]write{}}, nil
+	c.mu.Unlock()
+	c.replacing = &replacement{c: c, pending: map[string]write{}}
+	return c.replacing, nil
 }
 
 func (r *replacement) Apply(changes []store.Change) error {
@@ -75,8 +69,11 @@ func (r *replacement) failed(err error) error {
 // hold adds changes to the held ones and, if these are enough for a dictionary, encodes them. After
 // an error the changes are not held.
 func (r *replacement) hold(changes []store.Change) error {
-	if r.done || r.c.db.handle.Closed() {
+	if r.done {
 		return store.ErrClosed
+	}
+	if err := r.c.ended(); err != nil {
+		return err
 	}
 	before, size := len(r.held), r.heldBytes
 	for _, ch := range changes {
@@ -377,12 +374,12 @@ func (r *replacement) Abort() error {
 
 func (r *replacement) end() {
 	r.done, r.held, r.pending = true, nil, nil
-	r.c.mu.Lock()
-	r.c.replacing = false
-	r.c.mu.Unlock()
 	db := r.c.db.lock()
 	defer db.unlock()
-	db.indexer.spillDone(r.c.id)
+	r.c.replacing = nil
+	if r.c.ended() == nil { // otherwise the entry may be of another owner's replacement
+		db.indexer.spillDone(r.c.id)
+	}
 }
 
 func (r *replacement) dropGeneration(gen uint64) error {

@@ -160,6 +160,9 @@ func (v *view) locate() (*boltfile.Bucket, error) {
 // Header implements [store.Collection]. It reads no more than the record, because requests that are
 // authenticated wait for it.
 func (c *collection) Header(key string) (store.Header, error) {
+	if err := c.ended(); err != nil {
+		return store.Header{}, fmt.Errorf("collection %s: %w", c.id, err)
+	}
 	v, err := c.db.viewUnder(c.id, c.db.log.Snapshot, func(v *view) error {
 		_, err := v.locate()
 		return err

@@ -36,14 +36,12 @@ func (w write) bytes() int {
 }
 
 func (c *collection) Apply(batch store.Batch) error {
-	c.mu.Lock()
-	replacing, pending := c.replacing, c.info.Scope() != c.want.Scope()
-	c.mu.Unlock()
-	switch {
-	case replacing:
-		return fmt.Errorf("collection %s: %w", c.id, store.ErrReplacing)
-	case pending:
-		return fmt.Errorf("collection %s: %w", c.id, store.ErrScope)
+	err := c.writable()
+	if err == nil && c.info.Scope() != c.want.Scope() {
+		err = store.ErrScope
+	}
+	if err != nil {
+		return fmt.Errorf("collection %s: %w", c.id, err)
 	}
 	if len(batch.Changes) == 0 && batch.Checkpoint == (store.Checkpoint{}) {
 		return nil
@@ -73,6 +71,9 @@ func (c *collection) applyWrites(writes []write, batch store.Batch) (state store
 			db.closeViews()
 		}
 	}()
+	if err := c.ended(); err != nil {
+		return state, err
+	}
 	if err := db.log.Reserve(); err != nil {
 		return state, err
 	}

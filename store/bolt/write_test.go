@@ -71,11 +71,14 @@ func TestApplyTakesWhatWasRead(t *testing.T) {
 	require.False(t, indexed[o], "what was read before a commit was taken")
 
 	get(read, "4")
-	again, err := db.Open(info, index) // another handle of the same collection
+	require.NoError(t, coll.Close())
+	again, err := db.Open(info, index) // the next owner
 	require.NoError(t, err)
 	require.NoError(t, again.Apply(store.Batch{Changes: []store.Change{storetest.Put(version("5"))}}))
+	coll = again
 	apply(version("6"), read)
 
+	read = coll.Lookup()
 	require.NoError(t, db.Drop(info.ID))
 	_, err = read.Header("shop/till")
 	require.ErrorIs(t, err, store.ErrNoCollection)

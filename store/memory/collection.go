@@ -10,7 +10,7 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// collection is the content under one ID, shared by all its handles.
+// collection is the content under one ID. Its owner and the readers share it.
 type collection struct {
 	db *DB
 	id string
@@ -35,36 +35,62 @@ type collection struct {
 // for a few tenths of a millisecond.
 const mostInPlace = 512
 
-// Collection is a handle on a collection in memory, with the scope of one call of DB.Open. It also
-// has read methods that need no view; two calls of these may read two states.
+// Collection is an open collection in memory. It also has read methods that need no view; two calls of
+// these may read two states.
 type Collection struct {
 	*collection
-	want *store.Info
+	owner *store.Owner
+	want  *store.Info // the collection's Info after a replacement; guarded by writer
 }
 
 var _ store.Collection = (*Collection)(nil)
 
-// open prepares the collection for a handle with info, indexes and the index of the history, nil for
-// none, as described at store.DB.
-func (c *collection) open(info *store.Info, indexes []store.Index, attributes *store.Index) error {
+// Reopen implements [store.Collection], and opens the collection for the first time.
+func (c *Collection) Reopen(info store.Info, all ...store.Index) error {
+	indexes, attributes, err := store.SortIndexes(all)
+	if err == nil && info.ID != c.id {
+		err = fmt.Errorf("it can't be opened again as %s", info.ID)
+	}
+	if err != nil {
+		return c.wrap(err)
+	}
 	c.writer.Lock()
 	defer c.writer.Unlock()
+	if err := c.writableLocked(); err != nil {
+		return c.wrap(err)
+	}
+	c.want = &info
+	c.db.owners.Update(c.owner, info)
 	sameScope := c.now.info.Scope() == info.Scope()
-	empties := !sameScope && !c.now.state.Synced
-	if c.repl != nil && (empties || !c.now.hasIndexes(indexes, attributes)) {
-		return c.wrap(store.ErrReplacing)
+	if sameScope && c.now.hasIndexes(indexes, attributes) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.now.info, c.now.indexes, c.now.feed.attributes = &info, indexes, attributes
+		c.changedLocked()
+		return nil
 	}
 	d := c.draftLocked()
-	if empties {
+	if !sameScope && !c.now.state.Synced {
 		// A checkpoint of another scope is not valid, and objects without a complete list
 		// are not worth keeping readable.
-		d = newContent(info)
+		d = newContent(&info)
 	}
 	if sameScope {
-		d.info = info
+		d.info = &info
 	}
 	d.reindex(indexes, attributes)
 	c.installLocked(d)
+	return nil
+}
+
+// Close implements [store.Collection].
+func (c *Collection) Close() error {
+	c.writer.Lock()
+	defer c.writer.Unlock()
+	if c.owner.Err() == nil && c.repl != nil {
+		c.repl.endLocked()
+	}
+	c.db.owners.End(c.owner, store.ErrClosed)
 	return nil
 }
 
@@ -127,10 +153,10 @@ func (c *collection) snapshot() *snapshot {
 }
 
 // Describe implements [store.Collection].
-func (c *collection) Describe(d store.Description) error {
+func (c *Collection) Describe(d store.Description) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.unreadable(c.now.gone); err != nil {
+	if err := c.unreadable(); err != nil {
 		return err
 	}
 	c.about = d
@@ -192,11 +218,19 @@ func (c *Collection) Replace() (store.Replacement, error) {
 	if err := c.writableLocked(); err != nil {
 		return nil, c.wrap(err)
 	}
-	c.repl = &replacement{c: c.collection, info: c.want, draft: c.draftLocked(), touched: map[string]string{}}
+	c.repl = &replacement{c: c, info: c.want, draft: c.draftLocked(), touched: map[string]string{}}
 	return c.repl, nil
 }
 
 // View implements [store.Collection].
+func (c *Collection) View() (store.View, error) {
+	if err := c.unreadable(); err != nil {
+		return nil, err
+	}
+	return c.collection.View()
+}
+
+// View returns a view of the newest state.
 func (c *collection) View() (store.View, error) {
 	if err := c.db.beginView(); err != nil {
 		return nil, c.wrap(err)
@@ -210,18 +244,21 @@ func (c *collection) View() (store.View, error) {
 }
 
 // Get returns the object at key, or [store.ErrNotFound].
-func (c *collection) Get(key string) (*object.Object, error) {
+func (c *Collection) Get(key string) (*object.Object, error) {
 	c.mu.RLock()
 	o := c.now.object(key)
 	c.mu.RUnlock()
-	if o != nil && !c.db.closed.Load() {
-		return o, nil
+	if err := c.unreadable(); err != nil {
+		return nil, err
 	}
-	return nil, c.missing(key)
+	if o == nil {
+		return nil, c.notFound(key)
+	}
+	return o, nil
 }
 
 // Header implements [store.Collection].
-func (c *collection) Header(key string) (store.Header, error) {
+func (c *Collection) Header(key string) (store.Header, error) {
 	o, err := c.Get(key)
 	if err != nil {
 		return store.Header{}, err
@@ -230,36 +267,25 @@ func (c *collection) Header(key string) (store.Header, error) {
 }
 
 // Lookup implements [store.Collection].
-func (c *collection) Lookup() store.Lookup { return c }
+func (c *Collection) Lookup() store.Lookup { return c }
 
 // Value returns the object at key in the form of [Collection.Values]. ok is false if there is none,
 // or the collection can't be read; Get returns the error.
-func (c *collection) Value(key string) (v any, ok bool) {
+func (c *Collection) Value(key string) (v any, ok bool) {
 	c.mu.RLock()
 	e, ok := c.now.byKey[key]
 	c.mu.RUnlock()
-	return e.value, ok && !c.db.closed.Load()
-}
-
-// missing returns the error of a read that found no object at key.
-func (c *collection) missing(key string) error {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	if err := c.unreadable(c.now.gone); err != nil {
-		return err
-	}
-	return c.notFound(key)
+	return e.value, ok && !c.db.closed.Load() && c.owner.Err() == nil
 }
 
 // Values returns all objects, in no order: each in its Go form, which the caller must not change,
 // or as an *object.Object if it has none. encoded is the number of objects without a Go form. The
 // caller owns the slice.
-func (c *collection) Values() (list []any, encoded int64, err error) {
+func (c *Collection) Values() (list []any, encoded int64, err error) {
 	c.mu.Lock()
-	err = c.unreadable(c.now.gone)
 	values, encoded := c.now.values.copy(), c.now.encoded
 	c.mu.Unlock()
-	if err != nil {
+	if err := c.unreadable(); err != nil {
 		return nil, 0, err
 	}
 	return values.all(), encoded, nil
@@ -267,12 +293,11 @@ func (c *collection) Values() (list []any, encoded int64, err error) {
 
 // ValuesByIndex is Values for the objects that have value in an index, ordered by key. It returns
 // [store.ErrNoIndex] if there is no such index.
-func (c *collection) ValuesByIndex(index, value string) (list []any, err error) {
-	s := c.snapshot() // Close does not wait for this reader
-	if err := c.unreadable(s.gone); err != nil {
+func (c *Collection) ValuesByIndex(index, value string) (list []any, err error) {
+	v := view{snapshot: c.snapshot(), c: c.collection} // Close does not wait for this reader
+	if err := c.unreadable(); err != nil {
 		return nil, err
 	}
-	v := view{snapshot: s, c: c}
 	err = v.ascend(index, value, store.IndexEntry{Value: value}, func(e indexEntry) bool {
 		if e.Value == value {
 			list = append(list, e.record.value)
@@ -282,13 +307,14 @@ func (c *collection) ValuesByIndex(index, value string) (list []any, err error) 
 	return list, err
 }
 
-// unreadable returns an error if the collection can't be read.
-func (c *collection) unreadable(gone bool) error {
-	switch {
-	case c.db.closed.Load():
+// unreadable returns an error if the store is closed or the collection has another owner, or none. A
+// reader calls it after it has read.
+func (c *Collection) unreadable() error {
+	if c.db.closed.Load() {
 		return c.wrap(store.ErrClosed)
-	case gone:
-		return c.wrap(store.ErrNoCollection)
+	}
+	if err := c.owner.Err(); err != nil {
+		return c.wrap(err)
 	}
 	return nil
 }
@@ -298,19 +324,19 @@ func (c *collection) notFound(key string) error {
 }
 
 // writableLocked returns an error if the collection takes no changes.
-func (c *collection) writableLocked() error {
+func (c *Collection) writableLocked() error {
 	switch {
 	case c.db.closed.Load():
 		return store.ErrClosed
-	case c.now.gone:
-		return store.ErrNoCollection
+	case c.owner.Err() != nil:
+		return c.owner.Err()
 	case c.repl != nil:
 		return store.ErrReplacing
 	}
 	return nil
 }
 
-// drop empties the collection and makes it return ErrNoCollection from then on.
+// drop empties the collection and makes its views return ErrNoCollection from then on.
 func (c *collection) drop() {
 	c.writer.Lock()
 	defer c.writer.Unlock()

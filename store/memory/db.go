@@ -22,6 +22,7 @@ type DB struct {
 
 	views   sync.WaitGroup // open views; Add is called under mu and only if not closed
 	commits atomic.Int64
+	owners  store.Owners
 
 	forgetful bool // collections keep no history
 }
@@ -45,25 +46,28 @@ type Option func(*DB)
 // Changes always fails with a [store.TooOldError].
 func WithoutHistory() Option { return func(db *DB) { db.forgetful = true } }
 
-// Open implements [store.DB]. Two calls with one ID return the same collection, with the indexes of
-// the newer call; Replace of each handle uses the scope of its own call. While a replacement is
-// open, a call that would change the content or the indexes fails with [store.ErrReplacing].
+// Open implements [store.DB].
 func (db *DB) Open(info store.Info, indexes ...store.Index) (store.Collection, error) {
-	indexes, attributes, err := store.SortIndexes(indexes)
-	if err != nil {
-		return nil, fmt.Errorf("collection %s: %w", info.ID, err)
-	}
 	db.admin.Lock()
 	defer db.admin.Unlock()
-	c, err := db.collection(&info)
+	shared, err := db.collection(&info)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.open(&info, indexes, attributes); err != nil {
+	owner, err := db.owners.Take(info, "")
+	if err != nil {
 		return nil, err
 	}
-	return &Collection{collection: c, want: &info}, nil
+	c := &Collection{collection: shared, owner: owner}
+	if err := c.Reopen(info, indexes...); err != nil {
+		db.owners.End(owner, store.ErrClosed)
+		return nil, err
+	}
+	return c, nil
 }
+
+// Owner implements [store.DB].
+func (db *DB) Owner(id string) *store.Owner { return db.owners.Get(id) }
 
 // collection returns the collection of that ID, and creates it if it is new.
 func (db *DB) collection(info *store.Info) (*collection, error) {
@@ -116,8 +120,8 @@ func (db *DB) View(id string) (store.View, error) {
 	return c.View()
 }
 
-// Drop implements [store.DB]. Open views stay as they are; a handle on the collection, or a
-// replacement of it, returns [store.ErrNoCollection].
+// Drop implements [store.DB]. Open views stay as they are; a replacement of the collection returns
+// [store.ErrNoCollection].
 func (db *DB) Drop(id string) error {
 	db.admin.Lock()
 	defer db.admin.Unlock()
@@ -128,6 +132,7 @@ func (db *DB) Drop(id string) error {
 	if c == nil {
 		return nil
 	}
+	db.owners.End(db.owners.Get(id), store.ErrNoCollection)
 	c.drop()
 	db.mu.Lock()
 	defer db.mu.Unlock()

@@ -106,8 +106,7 @@ func TestGet(t *testing.T) {
 				views = append(views, p)
 			},
 			"reopen": func(t *rapid.T) {
-				_, err := db.Open(storetest.Info("configmaps"), store.LabelIndex("app", "app"))
-				require.NoError(t, err)
+				require.NoError(t, coll.Reopen(storetest.Info("configmaps"), store.LabelIndex("app", "app")))
 			},
 			"": func(t *rapid.T) {
 				for _, name := range names {
@@ -139,9 +138,8 @@ func TestGet_Dropped_Closed(t *testing.T) {
 	require.NoError(t, coll.Apply(store.Batch{Changes: []store.Change{put("a", 1)}}))
 	other := storetest.Info("configmaps")
 	other.LabelSelector = "app=a"
-	changed, err := db.Open(other)
-	require.NoError(t, err)
-	_, err = get(changed)("shop/a")
+	require.NoError(t, coll.Reopen(other))
+	_, err = get(coll)("shop/a")
 	require.ErrorIs(t, err, store.ErrNotFound, "another scope, and never synced")
 	require.NoError(t, db.Drop("configmaps"))
 	_, err = get(coll)("shop/a")
@@ -200,10 +198,7 @@ func TestReadersDoNotWait(t *testing.T) {
 	}
 	beside(1, func() error { return coll.Apply(store.Batch{Changes: large}) })
 	require.EqualValues(t, 2, count())
-	beside(2, func() error {
-		_, err := db.Open(storetest.Info("configmaps"), slow("open", "first"))
-		return err
-	})
+	beside(2, func() error { return coll.Reopen(storetest.Info("configmaps"), slow("open", "first")) })
 }
 
 // A view that is opened after a write shows the write, beside readers that are about to keep an

@@ -12,7 +12,7 @@ import (
 // replacement makes changes in a draft, which Commit installs. The collection takes no other change
 // until it ends.
 type replacement struct {
-	c    *collection
+	c    *Collection
 	info *store.Info // the collection's Info after Commit
 
 	// The fields below are owned by the one goroutine that uses the replacement.
@@ -112,5 +112,5 @@ func (r *replacement) usable() error {
 	if r.c.db.closed.Load() {
 		return store.ErrClosed
 	}
-	return nil
+	return r.c.owner.Err()
 }

@@ -112,7 +112,9 @@ var openRules = []rule{
 		require.NoError(t, err)
 		require.Empty(t, infos)
 		for _, id := range []string{"pods@shop", "pods", "deployments.apps"} {
-			newSubject(t, h, Info(id)).replace(t, Checkpoint(1))
+			s := newSubject(t, h, Info(id))
+			s.replace(t, Checkpoint(1))
+			s.close(t)
 		}
 		_, err = h.DB().Open(scoped("pods", "version"))
 		require.NoError(t, err)

@@ -26,6 +26,8 @@ func property(t *testing.T, open func(t T) Harness) {
 			"abort":       m.abort,
 			"use ended":   m.useEnded,
 			"open":        m.open,
+			"open twice":  m.openTwice,
+			"close":       m.close,
 			"drop":        m.drop,
 			"reopen":      m.reopen,
 			"keep view":   m.keep,
@@ -52,6 +54,7 @@ type drive struct {
 	pending []store.Change    // the changes of repl
 	ended   store.Replacement // the replacement before repl
 	read    store.Lookup      // the newest one; nil for none
+	last    store.Collection  // the opening before; nil for none
 }
 
 // kept is a view with the model of its state.
@@ -300,6 +303,29 @@ func (m *machine) open(t *rapid.T) {
 	d.open(t, drawInfo(t, d.id), drawIndexes(t)...)
 }
 
+// openTwice opens a collection that has an owner, and an ended opening of it.
+func (m *machine) openTwice(t *rapid.T) {
+	d := m.drawOpen(t)
+	_, err := wrapped{m.h.DB()}.Open(drawInfo(t, d.id), drawIndexes(t)...)
+	require.ErrorIs(t, err, store.ErrInUse)
+	if d.last != nil {
+		require.Error(t, d.last.Apply(store.Batch{Checkpoint: m.checkpoint(t)}))
+		_, err := d.last.Replace()
+		require.Error(t, err)
+		require.NoError(t, d.last.Close())
+	}
+}
+
+// close gives a collection up, with or without a replacement that has not ended.
+func (m *machine) close(t *rapid.T) {
+	d := m.drawOpen(t)
+	if d.last = d.coll; d.repl != nil {
+		d.ended = d.repl
+	}
+	d.subject.close(t)
+	d.repl, d.pending, d.read = nil, nil, nil
+}
+
 // settle waits for all indexes.
 func (m *machine) settle(t *rapid.T) {
 	for _, d := range m.subjects {
@@ -322,6 +348,9 @@ func (m *machine) drop(t *rapid.T) {
 	}
 	d.endReplacement(t)
 	require.NoError(t, m.h.DB().Drop(d.id))
+	if d.coll != nil {
+		d.last = d.coll
+	}
 	d.subject = nil
 }
 
@@ -332,7 +361,7 @@ func (m *machine) reopen(t *rapid.T) {
 	m.closeKept(t)
 	m.h.Reopen(t)
 	for _, d := range m.subjects {
-		d.repl, d.pending, d.ended = nil, nil, nil // closed with the store
+		d.repl, d.pending, d.ended, d.last = nil, nil, nil, nil // closed with the store
 		if d.subject != nil {
 			d.coll = nil
 		}

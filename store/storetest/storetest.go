@@ -50,6 +50,7 @@ func Run(t *testing.T, open func(t T) Harness) {
 		{"View", viewRules},
 		{"Replace", replaceRules},
 		{"Open", openRules},
+		{"Owner", ownerRules},
 		{"Describe", describeRules},
 		{"Index", indexRules},
 		{"Close", closeRules},
@@ -83,6 +84,7 @@ type rule struct {
 // subject is a collection under test with its model.
 type subject struct {
 	h     Harness
+	db    store.DB // that coll is of
 	coll  store.Collection
 	want  store.Info // what Open was given last
 	model *Model
@@ -99,10 +101,23 @@ func newSubject(t T, h Harness, info store.Info, indexes ...store.Index) *subjec
 // open opens the collection, or opens it again.
 func (s *subject) open(t T, info store.Info, indexes ...store.Index) {
 	t.Helper()
-	coll, err := s.h.DB().Open(info, indexes...)
+	var err error
+	if s.coll != nil && s.db == s.h.DB() {
+		err = s.coll.Reopen(info, indexes...)
+	} else {
+		s.db = s.h.DB()
+		s.coll, err = s.db.Open(info, indexes...)
+	}
 	require.NoError(t, err)
-	s.coll, s.want = coll, info
+	s.want = info
 	s.model.Open(info, indexes...)
+}
+
+// close gives the collection up. The next open is another opening.
+func (s *subject) close(t T) {
+	t.Helper()
+	require.NoError(t, s.coll.Close())
+	s.coll = nil
 }
 
 // settle waits for the collection's indexes.

@@ -104,7 +104,12 @@ func (x *faultyStore) open() error {
 			c.maybe, c.ever = append(c.maybe, next), append(c.ever, next)
 		}
 		var err error
-		if c.c, err = x.db.Open(storetest.Info(c.id), faultIndexes()...); err != nil {
+		if x.db.Owner(c.id) != nil { // after a fault that the database survived
+			err = c.c.Reopen(storetest.Info(c.id), faultIndexes()...)
+		} else {
+			c.c, err = x.db.Open(storetest.Info(c.id), faultIndexes()...)
+		}
+		if err != nil {
 			return err
 		}
 		if c.now != next {

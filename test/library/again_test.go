@@ -141,7 +141,7 @@ func TestTwoFactoriesOnOneStore(t *testing.T) {
 		require.Contains(t, <-warnings, "configmaps@"+ns+" [labels "+of+"]")
 		require.False(t, second.HasSynced())
 		_, _, err := second.GetStore().GetByKey(ns + "/m0")
-		require.ErrorIs(t, err, informer.ErrInUse)
+		require.ErrorIs(t, err, store.ErrInUse)
 		put(t, c, ns, "m10", "1", nil)
 		has(all, 11)
 		require.Equal(t, 2, req.take())

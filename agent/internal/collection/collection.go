@@ -233,7 +233,13 @@ func (c *Collection) Open(r upstream.Resource) error {
 	if c.opts.Attributes {
 		indexes = append(indexes, c.attributes(info, c.Description()))
 	}
-	stored, err := c.opts.DB.Open(info, indexes...)
+	stored := c.stored
+	if stored != nil {
+		err = stored.Reopen(info, indexes...)
+	}
+	if stored == nil || errors.Is(err, store.ErrNoCollection) { // it was purged
+		stored, err = c.opts.DB.Open(info, indexes...)
+	}
 	if err != nil {
 		return err
 	}
@@ -252,6 +258,14 @@ func (c *Collection) Open(r upstream.Resource) error {
 	select {
 	case c.opts.Named <- struct{}{}:
 	default:
+	}
+	return nil
+}
+
+// Close gives the stored collection up. The collection must not run. Requests in progress fail.
+func (c *Collection) Close() error {
+	if stored, _, _, _ := c.Live(); stored != nil {
+		return stored.Close()
 	}
 	return nil
 }

@@ -14,11 +14,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/snapcache/snapcache/informer"
 	"github.com/snapcache/snapcache/store"
-	"github.com/snapcache/snapcache/store/memory"
 )
 
 // oneWriter is a store that records each write to a collection by another than its newest opening.
@@ -30,7 +30,7 @@ type oneWriter struct {
 	faults []string
 
 	flushing func() // called by Flush; nil for none
-	viewing  func() // called by the next View of a collection; nil for none
+	viewing  func() // called by the next View; nil for none
 }
 
 // written is one opening of a collection.
@@ -76,15 +76,15 @@ func (db *oneWriter) Flush() error {
 	return db.DB.Flush()
 }
 
-func (c *written) View() (store.View, error) {
-	c.db.mu.Lock()
-	hook := c.db.viewing
-	c.db.viewing = nil
-	c.db.mu.Unlock()
+func (db *oneWriter) View(id string) (store.View, error) {
+	db.mu.Lock()
+	hook := db.viewing
+	db.viewing = nil
+	db.mu.Unlock()
 	if hook != nil {
 		hook()
 	}
-	return c.Collection.View()
+	return db.DB.View(id)
 }
 
 func (c *written) Apply(b store.Batch) error {
@@ -128,8 +128,8 @@ func TestSecondInformerWaits(t *testing.T) {
 		want  []string
 		lists int
 	}{
-		{"of the same scope", store.Scope{}, []string{`"pods" in `, "informer.WithStore"}, 0},
-		{"of another scope", store.Scope{LabelSelector: "app=a"}, []string{`"pods" in `, "scope is {GVR:/v1, Resource=pods Kind:Pod Namespaced:true Namespace: LabelSelector: FieldSelector: Transform: Encoding:}", "Namespaced:true Namespace: LabelSelector:app=a "}, 1},
+		{"of the same scope", store.Scope{}, []string{`collection pods in `, "informer.WithStore"}, 0},
+		{"of another scope", store.Scope{LabelSelector: "app=a"}, []string{`collection pods in `, "scope is {GVR:/v1, Resource=pods Kind:Pod Namespaced:true Namespace: LabelSelector: FieldSelector: Transform: Encoding:}", "Namespaced:true Namespace: LabelSelector:app=a "}, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			onStores(t, synctest.Test, func(t *testing.T, reopen func() store.DB) {
@@ -166,15 +166,15 @@ func TestSecondInformerWaits(t *testing.T) {
 
 				x := second.GetIndexer().(*informer.Indexer)
 				_, _, err := x.GetByKey("ns/a")
-				require.ErrorIs(t, err, informer.ErrInUse)
-				require.ErrorContains(t, err, `"pods"`)
+				require.ErrorIs(t, err, store.ErrInUse)
+				require.ErrorContains(t, err, "collection pods in ")
 				_, err = x.ByIndex("letters", "a")
-				require.ErrorIs(t, err, informer.ErrInUse)
+				require.ErrorIs(t, err, store.ErrInUse)
 				before := x.ReadErrors()
 				require.Empty(t, x.List())
 				require.Greater(t, x.ReadErrors(), before, "an empty answer is reported as an error")
-				require.ErrorIs(t, x.Add(pod("ns", "mine", "n1", 1)), informer.ErrInUse)
-				require.ErrorIs(t, x.Replace(nil, "9"), informer.ErrInUse)
+				require.ErrorIs(t, x.Add(pod("ns", "mine", "n1", 1)), store.ErrInUse)
+				require.ErrorIs(t, x.Replace(nil, "9"), store.ErrInUse)
 				require.NoError(t, second.AddIndexers(cache.Indexers{"node": byNode}), "takes effect once the informer runs")
 				keys, err := first.GetIndexer().IndexKeys("node", "n2")
 				require.NoError(t, err, "the collection has the first informer's indexes")
@@ -195,8 +195,8 @@ func TestSecondInformerWaits(t *testing.T) {
 
 				old := first.GetIndexer()
 				_, _, err = old.GetByKey("ns/a")
-				require.ErrorIs(t, err, informer.ErrInUse)
-				require.ErrorIs(t, old.Update(pod("ns", "a", "n1", 9)), informer.ErrInUse)
+				require.ErrorIs(t, err, store.ErrInUse)
+				require.ErrorIs(t, old.Update(pod("ns", "a", "n1", 9)), store.ErrInUse)
 				r2.stop()
 				require.Len(t, x.List(), 3, "the indexer of a stopped informer can be read")
 				if c.lists == 0 {
@@ -291,7 +291,7 @@ func TestReadDuringHandover(t *testing.T) {
 			require.Equal(t, []string{"ns/b"}, inf.GetStore().ListKeys())
 		}
 		_, err := x.ByIndex("by", "n1")
-		require.ErrorIs(t, err, informer.ErrInUse, "the result would be of another scope, by another index")
+		require.ErrorIs(t, err, store.ErrInUse, "the result would be of another scope, by another index")
 		r.stop()
 		require.Empty(t, db.found())
 	})
@@ -355,7 +355,7 @@ func TestInformerRecreated(t *testing.T) {
 				churn.Go(func() {
 					for range 20 { // opens the collection whenever it has no owner
 						_, _, err := reader.GetByKey("ns/1")
-						if err != nil && !errors.Is(err, informer.ErrInUse) {
+						if err != nil && !errors.Is(err, store.ErrInUse) {
 							t.Error(err)
 						}
 						runtime.Gosched()
@@ -450,32 +450,79 @@ func TestIndexersShareCollection(t *testing.T) {
 	})
 }
 
-// The registry of owners holds a collection as long as the collection has an informer or an
-// indexer.
-func TestOwnersAreReleased(t *testing.T) {
-	db := memory.New()
-	for n := range 10 {
-		require.NoError(t, informer.NewIndexer(&corev1.Pod{}, nil, informer.WithStore(db, strconv.Itoa(n))).Add(pod("ns", "a", "n1", 1)))
-	}
-	x := informer.NewIndexer(&corev1.Pod{}, nil, informer.WithStore(db, "kept"))
-	for informer.Seats(db) > 1 { // the test's timeout ends it, too
-		runtime.GC()
-	}
-	runtime.KeepAlive(x)
+// Reads and writes of an informer that does not run, and may never, leave the collection free. It has an
+// owner from the start of Run to its end.
+func TestOwnerWhileRunning(t *testing.T) {
+	onStores(t, synctest.Test, func(t *testing.T, reopen func() store.DB) {
+		s, db := newServer(), reopen()
+		s.put("a")
+		never := newInformer(s, withStore(db, "pods"))
+		require.NoError(t, never.GetIndexer().Add(pod("ns", "a", "n1", 1)))
+		require.NoError(t, never.GetIndexer().Replace([]any{pod("ns", "a", "n1", 1)}, "1"))
+		require.Len(t, never.GetIndexer().List(), 1)
+		require.Nil(t, db.Owner("pods"))
+		s.put("b")
+		inf := newInformer(s, withStore(db, "pods"))
+		r := run(t, inf)
+		synctest.Wait()
+		require.Equal(t, []string{"ns/a", "ns/b"}, inf.GetStore().ListKeys())
+		require.Equal(t, "pods", db.Owner("pods").Info().ID)
+		require.ErrorIs(t, never.GetIndexer().Add(pod("ns", "a", "n1", 1)), store.ErrInUse)
+		r.stop()
+		require.Nil(t, db.Owner("pods"))
+		require.NoError(t, never.GetIndexer().Add(pod("ns", "c", "n1", 3)))
+		require.Equal(t, []string{"ns/a", "ns/b", "ns/c"}, inf.GetStore().ListKeys())
+	})
 }
 
-// A store that can't be compared with another is refused.
-func TestStoreNotComparable(t *testing.T) {
-	inf := newInformer(newServer(), informer.WithStore(byValue{memory.New(), nil}, "pods"))
-	errs := make(chan error, 1)
-	require.NoError(t, inf.SetWatchErrorHandler(func(_ *cache.Reflector, err error) { errs <- err }))
-	r := run(t, inf)
-	require.ErrorContains(t, <-errs, "informer_test.byValue can't be compared with another")
-	require.False(t, r.HasSynced())
-	r.stop()
+// wrapper is a program's own type around a store.
+type wrapper struct{ store.DB }
+
+// Two wrappers of one store have one owner of a collection.
+func TestSecondInformerWaits_Wrappers(t *testing.T) {
+	onStores(t, synctest.Test, func(t *testing.T, reopen func() store.DB) {
+		s, db := newServer(), reopen()
+		s.put("a")
+		r1 := run(t, newInformer(s, withStore(wrapper{db}, "pods")))
+		synctest.Wait()
+		second := newInformer(s, withStore(&wrapper{db}, "pods"))
+		errs := reported(t, second)
+		r2 := run(t, second)
+		s.put("b")
+		synctest.Wait()
+		require.True(t, r1.HasSynced())
+		require.False(t, second.HasSynced())
+		require.Contains(t, fmt.Sprint(errs.take()), store.ErrInUse.Error())
+		s.counts()
+		r1.stop()
+		synctest.Wait()
+		require.True(t, second.HasSynced())
+		require.Equal(t, []string{"ns/a", "ns/b"}, second.GetStore().ListKeys())
+		require.Zero(t, s.counts(), "it resumes")
+		r2.stop()
+	})
 }
 
-type byValue struct {
-	store.DB
-	_ []int
+// Two factories on one store have one owner of a collection, also if each has a wrapper of the store.
+// There is no server: the owner reports that, and the other informer that it waits.
+func TestSecondInformerWaits_Factories(t *testing.T) {
+	onStores(t, inTime, func(t *testing.T, reopen func() store.DB) {
+		db := reopen()
+		start := func(db store.DB) (*running, chan error) {
+			f, err := informer.NewFactory(informer.FactoryOptions{Config: &rest.Config{Host: "http://127.0.0.1:1"}, Scheme: core(), Store: db})
+			require.NoError(t, err)
+			t.Cleanup(f.Shutdown)
+			inf, errs := f.InformerFor(&corev1.Pod{}), make(chan error, 1000)
+			require.NoError(t, inf.SetWatchErrorHandler(func(_ *cache.Reflector, err error) { errs <- err }))
+			return run(t, inf), errs
+		}
+		r1, errs1 := start(wrapper{db})
+		require.NotErrorIs(t, <-errs1, store.ErrInUse)
+		r2, errs2 := start(&wrapper{db})
+		require.ErrorIs(t, <-errs2, store.ErrInUse)
+		r1.stop()
+		require.NotErrorIs(t, <-errs2, store.ErrInUse)
+		r2.stop()
+		require.Nil(t, db.Owner("pods"))
+	})
 }
