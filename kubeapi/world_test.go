@@ -198,6 +198,10 @@ func (w *world) stop(kill bool) {
 		w.queue = nil
 	}
 	if w.path == "" {
+		if w.coll != nil {
+			require.NoError(w.t, w.coll.Close())
+			w.coll = nil
+		}
 		return
 	}
 	var image []byte
