@@ -26,7 +26,7 @@ const (
 
 	// maxExposure is the highest exposure level that systemd-analyze security may report for the
 	// service, times ten.
-	maxExposure = "12"
+	maxExposure = "13"
 
 	// wanted is the number of objects that the agent caches with [agentConfig].
 	wanted = 5
@@ -73,6 +73,7 @@ func TestNode(t *testing.T) {
 		{"credentials", x.credentials},
 		{"readers", x.readers},
 		{"reload", x.reload},
+		{"connections", x.connections},
 		{"snapshots", x.snapshots},
 		{"key", x.key},
 		{"socket", x.socket},

@@ -5,12 +5,19 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // journal checks that log lines reach the journal with their fields and priorities.
@@ -32,6 +39,66 @@ func (x *site) logged(t *testing.T, fields ...string) (line map[string]any) {
 	}
 	require.NotEmpty(t, line, "nothing in the journal has %v", fields)
 	return line
+}
+
+// connections checks that the service distinguishes the users of the node: one who opens more connections than
+// there is room for closes no other's.
+func (x *site) connections(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	address := l.Addr().String()
+	require.NoError(t, l.Close())
+	x.write(t, configPath, strings.Replace(agentConfig, "disabled: true", "address: "+address, 1), 0o644)
+	x.run(t, "systemctl", "restart", "snapcache")
+	x.requireResumed(t)
+	get := func(c net.Conn) (int, error) {
+		if _, err := fmt.Fprintf(c, "GET /readyz HTTP/1.1\r\nHost: %s\r\n\r\n", address); err != nil {
+			return 0, err
+		}
+		answer, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			return 0, err
+		}
+		defer answer.Body.Close()
+		_, err = io.Copy(io.Discard, answer.Body)
+		return answer.StatusCode, err
+	}
+	alices := x.dialAs(t, "alice", address, 1)[0]
+	defer alices.Close()
+	code, err := get(alices)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, code)
+	for _, c := range x.dialAs(t, "mallory", address, 1000) {
+		defer c.Close()
+	}
+	code, err = get(alices)
+	require.NoError(t, err, "the connection that was there first")
+	require.Equal(t, http.StatusOK, code)
+	x.write(t, configPath, agentConfig, 0o644)
+	x.run(t, "systemctl", "restart", "snapcache")
+	x.requireResumed(t)
+}
+
+// dialAs opens connections of a user of the machine, whose network is the one of this process.
+func (x *site) dialAs(t *testing.T, user, address string, n int) (all []net.Conn) {
+	t.Helper()
+	uid, err := strconv.Atoi(x.run(t, "id", "-u", user))
+	require.NoError(t, err)
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // for good: the thread ends with the goroutine
+		err := unix.Setfsuid(uid)
+		for range n {
+			var c net.Conn
+			if c, err = net.Dial("tcp", address); err != nil {
+				break
+			}
+			all = append(all, c)
+		}
+		done <- err
+	}()
+	require.NoError(t, <-done)
+	return all
 }
 
 // snapshots runs the timer's unit, which makes a snapshot while the service runs.
