@@ -45,7 +45,7 @@ demo: build bin/controlplane ## show the main job on a real control plane; KEEP=
 test: ## run all tests; the first time builds a kube-apiserver (about 8 minutes)
 	@[ -n "$(RACE)" ] || echo "no C compiler: testing without the race detector"
 	$(GO) vet ./...
-	$(GO) test $(RACE) -short -timeout 20m ./...
+	$(GO) test $(RACE) -short -timeout 20m ./store/bolt ./... # the longest first, beside the others
 	$(GO) test -short -timeout 10m ./informer -args -stored.json # the library's tests, with JSON in place of protobuf
 	$(GO) test -timeout 20m ./store/... ./kubeapi/forward ./cmd/snapcache/internal/bundle # at full length, which the race detector would make too slow
 	$(MAKE) controlplane
@@ -59,7 +59,7 @@ test: ## run all tests; the first time builds a kube-apiserver (about 8 minutes)
 
 .PHONY: test-unit
 test-unit: ## run the tests that need no control plane
-	$(GO) test $(RACE) -short ./...
+	$(GO) test $(RACE) -short -timeout 20m ./store/bolt ./...
 
 .PHONY: test-node
 test-node: controlplane ## test the packages, and the service under systemd; as root, else a part is skipped
