@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// difference is a documented difference between the agent's API and a kube-apiserver's. The two
-// texts are in docs/kubernetes-api.md too.
+// difference is a documented difference between the agent's API and a kube-apiserver's. The text
+// of what is in docs/kubernetes-api.md too.
 type difference struct {
 	what string
 	why  string
@@ -103,8 +103,8 @@ var differences = []difference{
 		adapt: adaptOpenAPI,
 	},
 	{
-		what:  "A resourceVersion of events that is unreadable, or newer than the newest, is refused like that of any other resource.",
-		why:   "A kube-apiserver has no watch cache for events, and etcd's errors are others: 400 in place of 500, and no Retry-After.",
+		what:  "A resourceVersion of events that is unreadable, or newer than the newest, is refused like that of any other resource: a kube-apiserver answers 400 in place of 500, and sends no Retry-After.",
+		why:   "A kube-apiserver has no watch cache for events, and etcd's errors are others.",
 		adapt: adaptEvents,
 	},
 	{
@@ -132,8 +132,8 @@ var differences = []difference{
 		},
 	},
 	{
-		what: "A 405 for a custom resource is that of a built-in one.",
-		why:  "A kube-apiserver's message lacks the verb; it answers OPTIONS with 404, and HEAD like GET.",
+		what: "A 405 for a custom resource is a built-in one's; a kube-apiserver answers OPTIONS with 404, and HEAD like GET.",
+		why:  "A kube-apiserver's message lacks the verb.",
 		adapt: func(q request, server, cached *answer) bool {
 			return sameMessage(http.StatusMethodNotAllowed, "is not supported on resources of kind")(q, server, cached) ||
 				refused(q, server, cached, http.StatusMethodNotAllowed, q.method == http.MethodOptions || q.method == http.MethodHead || q.method == "QUERY")
