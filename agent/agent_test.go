@@ -98,7 +98,7 @@ func (n *node) run(t *testing.T, log io.Writer) (*localapi.Client, func() error)
 		done <- Run(ctx, n.cfg, Options{Version: "test", Logger: slog.New(slog.NewTextHandler(log, nil))})
 	}()
 	client := localapi.NewClient(n.cfg.LocalAPI.Socket)
-	err := wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, 20*time.Second, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
 		_, err := client.Status(ctx)
 		return err == nil, nil
 	})
@@ -152,7 +152,7 @@ func TestOfflineStart(t *testing.T) {
 	require.Error(t, err, "never synced is not empty")
 
 	// The status has the reason why the agent is not caught up.
-	require.NoError(t, wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, 20*time.Second, true, func(ctx context.Context) (bool, error) {
+	require.NoError(t, wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
 		status, err := client.Status(ctx)
 		return err == nil && status.Agent.Problem != "", err
 	}))

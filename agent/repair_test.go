@@ -71,7 +71,7 @@ func TestCorruptRecordOffline(t *testing.T) {
 		require.NoError(t, err)
 		return status.Collections[0].ID == "pods" && status.Collections[0].CorruptRecords == 1 &&
 			strings.Contains(log.String(), "a stored record is corrupt")
-	}, 10*time.Second, 5*time.Millisecond)
+	}, time.Minute, 5*time.Millisecond)
 	require.NoError(t, stop())
 	require.Equal(t, 1, strings.Count(log.String(), "a stored record is corrupt"), log.String())
 	require.Contains(t, log.String(), "key=shop/a")
