@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"path/filepath"
 	"strconv"
@@ -19,6 +20,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt"
 	"github.com/snapcache/snapcache/store/memory"
@@ -259,6 +261,30 @@ func TestDecisionsAreBounded(t *testing.T) {
 	require.False(t, d.allowed("0", now, false))
 	require.True(t, d.allowed(strconv.Itoa(maxDecisions+maxDecisions/5-1), now, false))
 	require.True(t, d.allowed(strconv.Itoa(maxDecisions/2), now, false))
+
+	for i := 0; d.collection.State().Count < maxDecisions; i++ {
+		d.note(fmt.Sprint("full ", i), "alice", true, false, now)
+	}
+	stored := d.collection
+	d.collection = unreadable{stored}
+	d.note("new", "alice", true, false, now)
+	require.EqualValues(t, maxDecisions, stored.State().Count, "no room can be made")
+	d.note(strconv.Itoa(maxDecisions+maxDecisions/5-1), "alice", false, false, now)
+	require.EqualValues(t, maxDecisions-1, stored.State().Count, "a right that has been withdrawn is forgotten")
+}
+
+// unreadable is a collection whose disk is too slow to read all of it.
+type unreadable struct{ store.Collection }
+
+func (u unreadable) View() (store.View, error) {
+	v, err := u.Collection.View()
+	return unreadableView{v}, err
+}
+
+type unreadableView struct{ store.View }
+
+func (unreadableView) Objects(string, string) iter.Seq2[*object.Object, error] {
+	return func(yield func(*object.Object, error) bool) { yield(nil, store.ErrViewExpired) }
 }
 
 // TestDecisionsEvictedPerUser: a user that asks for ever more does not make those of others be forgotten,

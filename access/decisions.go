@@ -117,6 +117,7 @@ func (d *Decisions) note(id, user string, allowed, byRules bool, now time.Time) 
 	defer d.mu.Unlock()
 	was := d.get(name)
 	change := store.Change{Key: name}
+	var surplus []store.Change
 	switch {
 	case !allowed && was == nil:
 		return
@@ -129,12 +130,15 @@ func (d *Decisions) note(id, user string, allowed, byRules bool, now time.Time) 
 		if err == nil {
 			change.Object, err = object.Parse(raw)
 		}
+		if err == nil {
+			surplus, err = d.surplus(name, now)
+		}
 		if err != nil {
 			d.log.Error("a decision can't be remembered", "error", err)
 			return
 		}
 	}
-	err := d.collection.Apply(store.Batch{Changes: append(d.surplus(name, now), change)})
+	err := d.collection.Apply(store.Batch{Changes: append(surplus, change)})
 	if err != nil {
 		d.log.Error("a decision can't be remembered", "error", err)
 		return
@@ -158,10 +162,11 @@ func (d *Decisions) flush() {
 // surplus returns the deletions of the oldest decisions of those users who have most of them, if there
 // are more than may be remembered. So a user that asks for ever more does not make the others' be
 // forgotten. One decision is never deleted, and none only because it has expired: the clock may be wrong.
-// The oldest are those with a date in the future, which a wrong clock has made.
-func (d *Decisions) surplus(but string, now time.Time) []store.Change {
+// The oldest are those with a date in the future, which a wrong clock has made. The error means that there is
+// no room for another one.
+func (d *Decisions) surplus(but string, now time.Time) ([]store.Change, error) {
 	if d.collection.State().Count < maxDecisions {
-		return nil
+		return nil, nil
 	}
 	type aged struct {
 		key, user string
@@ -171,7 +176,7 @@ func (d *Decisions) surplus(but string, now time.Time) []store.Change {
 	users := map[string]int{} // how many each has
 	for o, err := range intact(d.collection) {
 		if err != nil {
-			return nil
+			return nil, fmt.Errorf("no room can be made: %w", err)
 		}
 		var r remembered
 		_ = o.Into(&r) // one that can't be read is the oldest
@@ -192,7 +197,7 @@ func (d *Decisions) surplus(but string, now time.Time) []store.Change {
 			users[x.user]--
 		}
 	}
-	return out
+	return out, nil
 }
 
 // share returns the most that each may have of a total, so that those who have less keep all.

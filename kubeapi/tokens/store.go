@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -103,9 +104,12 @@ func newChange(ask *request, t *authenticationv1.TokenRequest) (store.Change, er
 func (s *Store) put(ask *request, t *authenticationv1.TokenRequest, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	change, err := newChange(ask, t)
+	surplus, err := s.surplus(ask.id, notAhead(now, t))
 	if err == nil {
-		err = s.apply(append(s.surplus(ask.id, notAhead(now, t)), change)...)
+		var change store.Change
+		if change, err = newChange(ask, t); err == nil {
+			err = s.apply(append(surplus, change)...)
+		}
 	}
 	if err != nil {
 		s.log.Error("a token can't be remembered", "namespace", ask.namespace, "serviceAccount", ask.name, "error", err)
@@ -145,17 +149,24 @@ func (s *Store) remove(id string) {
 }
 
 // surplus returns deletions of the tokens that have expired or can't be read. If more are left than
-// may be stored, it adds some of them, but never the token but, which is about to be stored.
-func (s *Store) surplus(but string, now time.Time) []store.Change {
+// may be stored, it adds some of them, but never the token but, which is about to be stored. The error
+// means that there is no room for it.
+func (s *Store) surplus(but string, now time.Time) ([]store.Change, error) {
 	state := s.collection.State()
 	full := state.Count >= maxTokens || state.Bytes >= maxStored
 	if age := now.Sub(s.purged); !full && age >= 0 && age < purgeInterval {
-		return nil
+		return nil, nil
 	}
 	s.purged = now
+	unread := func(err error) ([]store.Change, error) {
+		if !full {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("no room can be made: %w", err)
+	}
 	v, err := s.collection.View()
 	if err != nil {
-		return nil
+		return unread(err)
 	}
 	defer v.Close()
 	var out []store.Change
@@ -168,7 +179,7 @@ func (s *Store) surplus(but string, now time.Time) []store.Change {
 		case errors.As(err, &damage) && damage.Key != "":
 			out = append(out, store.Change{Key: damage.Key})
 		case err != nil:
-			return nil
+			return unread(err)
 		case o.Key() == but:
 		case o.Into(&r) != nil || !now.Before(expiry(&r.Answer)):
 			out = append(out, store.Change{Key: o.Key()})
@@ -180,7 +191,7 @@ func (s *Store) surplus(but string, now time.Time) []store.Change {
 	if full {
 		out = append(out, excess(all, of)...)
 	}
-	return out
+	return out, nil
 }
 
 // held is a token in the store.

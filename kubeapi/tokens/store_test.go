@@ -140,6 +140,18 @@ func TestStoredTokensAreBounded(t *testing.T) {
 			require.True(t, has(w, "kubelet", i), i)
 		}
 	})
+	t.Run("none more if those that are stored can't be read", func(t *testing.T) {
+		w := newWorld(t)
+		fill(t, w, "a", maxTokens, 0)
+		stored := w.Store.collection
+		w.Store.collection = unreadable{stored}
+		put(w, "a", "new", 10*time.Hour, 0)
+		require.EqualValues(t, maxTokens, stored.State().Count)
+		require.Contains(t, w.log.String(), "no room can be made: view was open for too long")
+		w.Store.collection = stored
+		put(w, "a", "new", 10*time.Hour, 0)
+		require.True(t, has(w, "a", "new"))
+	})
 	t.Run("nothing by a clock that is ahead", func(t *testing.T) {
 		w := newWorld(t)
 		put(w, "a", "long", 10*time.Hour, 0)
@@ -159,10 +171,17 @@ func TestStoredTokensAreBounded(t *testing.T) {
 		require.True(t, has(w, "a", "short"), "not yet: it would be a write more")
 		w.clock.SetTime(start.Add(time.Hour + time.Minute))
 		w.Store.purged = time.Time{}
-		require.Empty(t, w.Store.surplus(digest("a", "short"), w.clock.Now()), "the token to be stored is not deleted")
+		surplus, err := w.Store.surplus(digest("a", "short"), w.clock.Now())
+		require.NoError(t, err)
+		require.Empty(t, surplus, "the token to be stored is not deleted")
 		w.Store.purged = time.Time{}
 		put(w, "a", "new", 10*time.Hour, 0)
 		require.False(t, has(w, "a", "short"))
 		require.True(t, has(w, "a", "long"))
 	})
 }
+
+// unreadable is a collection whose disk is too slow for a view.
+type unreadable struct{ store.Collection }
+
+func (unreadable) View() (store.View, error) { return nil, store.ErrViewExpired }
