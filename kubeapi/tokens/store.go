@@ -158,15 +158,15 @@ func (s *Store) surplus(but string, now time.Time) ([]store.Change, error) {
 		return nil, nil
 	}
 	s.purged = now
-	unread := func(err error) ([]store.Change, error) {
+	unread := func(err error) error {
 		if !full {
-			return nil, nil
+			return nil // there is room
 		}
-		return nil, fmt.Errorf("no room can be made: %w", err)
+		return fmt.Errorf("no room can be made: %w", err)
 	}
 	v, err := s.collection.View()
 	if err != nil {
-		return unread(err)
+		return nil, unread(err)
 	}
 	defer v.Close()
 	var out []store.Change
@@ -179,7 +179,7 @@ func (s *Store) surplus(but string, now time.Time) ([]store.Change, error) {
 		case errors.As(err, &damage) && damage.Key != "":
 			out = append(out, store.Change{Key: damage.Key})
 		case err != nil:
-			return unread(err)
+			return nil, unread(err)
 		case o.Key() == but:
 		case o.Into(&r) != nil || !now.Before(expiry(&r.Answer)):
 			out = append(out, store.Change{Key: o.Key()})
