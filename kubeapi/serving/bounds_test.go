@@ -494,7 +494,7 @@ func TestManyConnections(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, answer.StatusCode)
 	require.NoError(t, answer.Body.Close())
-	require.Less(t, time.Since(began), readHeaderTimeout, "a client beside them is served at once, not when the others end")
+	require.Less(t, time.Since(began), 5*time.Second, "a client beside them is served at once, not after readHeaderTimeout")
 	for _, c := range all {
 		require.NoError(t, c.Close())
 	}
