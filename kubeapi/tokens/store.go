@@ -104,12 +104,13 @@ func newChange(ask *request, t *authenticationv1.TokenRequest) (store.Change, er
 func (s *Store) put(ask *request, t *authenticationv1.TokenRequest, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	surplus, err := s.surplus(ask.id, notAhead(now, t))
+	change, err := newChange(ask, t)
+	var surplus []store.Change
 	if err == nil {
-		var change store.Change
-		if change, err = newChange(ask, t); err == nil {
-			err = s.apply(append(surplus, change)...)
-		}
+		surplus, err = s.surplus(ask.id, notAhead(now, t))
+	}
+	if err == nil {
+		err = s.apply(append(surplus, change)...)
 	}
 	if err != nil {
 		s.log.Error("a token can't be remembered", "namespace", ask.namespace, "serviceAccount", ask.name, "error", err)
