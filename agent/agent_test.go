@@ -152,10 +152,11 @@ func TestOfflineStart(t *testing.T) {
 	require.Error(t, err, "never synced is not empty")
 
 	// The status has the reason why the agent is not caught up.
-	require.NoError(t, wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+	err = wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
 		status, err := client.Status(ctx)
 		return err == nil && status.Agent.Problem != "", err
-	}))
+	})
+	require.NoError(t, err)
 	require.NoError(t, stop())
 
 	db, err := bolt.Open(n.cfg.Store.Path, bolt.Options{ReadOnly: true})

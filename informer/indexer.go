@@ -210,7 +210,7 @@ func (x *Indexer) get(key string) (any, error) {
 		switch {
 		case err == nil:
 			return decode(o)
-		case !errors.Is(err, store.ErrClosed): // if it was closed, what is stored is read
+		case !errors.Is(err, store.ErrClosed): // if it was closed, the stored object is read
 			return nil, err
 		}
 	}

@@ -129,7 +129,11 @@ func TestSecondInformerWaits(t *testing.T) {
 		lists int
 	}{
 		{"of the same scope", store.Scope{}, []string{`collection pods in `, "informer.WithStore"}, 0},
-		{"of another scope", store.Scope{LabelSelector: "app=a"}, []string{`collection pods in `, "scope is {GVR:/v1, Resource=pods Kind:Pod Namespaced:true Namespace: LabelSelector: FieldSelector: Transform: Encoding:}", "Namespaced:true Namespace: LabelSelector:app=a "}, 1},
+		{"of another scope", store.Scope{LabelSelector: "app=a"}, []string{
+			`collection pods in `,
+			"scope is {GVR:/v1, Resource=pods Kind:Pod Namespaced:true Namespace: LabelSelector: FieldSelector: Transform: Encoding:}",
+			"Namespaced:true Namespace: LabelSelector:app=a ",
+		}, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			onStores(t, synctest.Test, func(t *testing.T, reopen func() store.DB) {

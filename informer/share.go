@@ -148,7 +148,7 @@ func (x *Indexer) decoded(list []any, decode Decode) []any {
 	return kept
 }
 
-// byValueInMemory is byValues for one value of a collection in memory. false is that of listInMemory.
+// byValueInMemory is byValues for one value of a collection in memory. It returns false as listInMemory does.
 func (x *Indexer) byValueInMemory(c *memory.Collection, index, value string) ([]any, bool) {
 	decode := x.decoder.decoding()
 	list, err := c.ValuesByIndex(index, value)

@@ -63,7 +63,7 @@ func (db *DB) Open(info store.Info, indexes ...store.Index) (store.Collection, e
 // Owner returns the owner of a collection, nil if it is not open.
 func (db *DB) Owner(id string) *store.Owner { return db.owners.Get(id) }
 
-// Reopen reads what is stored, or creates it, for the first time or again. See [store.Collection].
+// Reopen reads the stored collection, or creates it, for the first time or again. See [store.Collection].
 func (c *collection) Reopen(info store.Info, all ...store.Index) (err error) {
 	defer func() {
 		if err != nil {
@@ -92,7 +92,7 @@ func (c *collection) Reopen(info store.Info, all ...store.Index) (err error) {
 			err = db.committer.ResyncMeta()
 		}
 		if err != nil {
-			db.indexes.Store(c.id, c.indexes) // those of before
+			db.indexes.Store(c.id, c.indexes) // the former ones
 			return err
 		}
 	}

@@ -132,7 +132,8 @@ func (m *marked) fill(t *testing.T, dir string, opts bolt.Options) (files map[st
 	look("folded")
 
 	// A dropped and a new index, and the leftovers of both after a crash.
-	require.NoError(t, c.Reopen(storetest.Info("pods"), store.FieldIndex("name", "metadata.name"), store.FieldIndex("ns", "metadata.namespace")))
+	indexes := []store.Index{store.FieldIndex("name", "metadata.name"), store.FieldIndex("ns", "metadata.namespace")}
+	require.NoError(t, c.Reopen(storetest.Info("pods"), indexes...))
 	look("indexes")
 	_, err = db.BuildStep(3)
 	require.NoError(t, err)

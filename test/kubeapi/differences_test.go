@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// difference is a documented difference between the agent's API and a kube-apiserver's. The text
-// of what is in docs/kubernetes-api.md too.
+// difference is a documented difference between the agent's API and a kube-apiserver's. Its
+// what is in docs/kubernetes-api.md too.
 type difference struct {
 	what string
 	why  string
