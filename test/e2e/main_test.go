@@ -26,7 +26,7 @@ var quiet struct {
 }
 
 func TestMain(m *testing.M) {
-	if faultfs.Serve() {
+	if faultfs.Serve() || servePeak() {
 		return
 	}
 	code, err := run(m)
