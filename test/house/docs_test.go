@@ -74,3 +74,26 @@ func TestDocsNamePackages(t *testing.T) {
 		require.True(t, named[dir], "docs/architecture.md lacks the package %s", dir)
 	}
 }
+
+// TestDocsNameTargets checks that each target of make that a page names exists, and that README.md names
+// the two with which a newcomer begins: the main job, and the tests.
+func TestDocsNameTargets(t *testing.T) {
+	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	require.NoError(t, err)
+	pages, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	require.NoError(t, err)
+	readme := filepath.Join(root, "README.md")
+	named := regexp.MustCompile("(?m)(?:`|^    )make ([a-z0-9-]+)")
+	for _, path := range append(pages, readme, filepath.Join(root, "CONTRIBUTING.md")) {
+		page, err := os.ReadFile(path)
+		require.NoError(t, err)
+		targets := map[string]bool{}
+		for _, m := range named.FindAllStringSubmatch(string(page), -1) {
+			targets[m[1]] = true
+			require.Regexp(t, `(?m)^(?:[a-z0-9-]+ )*`+m[1]+`(?: [a-z0-9-]+)*:`, string(makefile), "%s names make %s", path, m[1])
+		}
+		if path == readme {
+			require.Subset(t, targets, map[string]bool{"demo": true, "test": true}, "README.md")
+		}
+	}
+}
