@@ -64,26 +64,35 @@ type Seat struct {
 	width int
 }
 
-// Take waits for as many seats as width, or all if that is less, at most until giveUp receives. What has
-// begun, so that a part of it was sent before, goes before what has not. It fails with [ErrNone] or
-// the context's error. Leave has to follow.
+// Take blocks until min(width, total) seats are free, giveUp receives or ctx ends. It fails with [ErrNone]
+// or the context's error. Clients whose answer has begun, so that a part of it was sent before, go before
+// others. Leave has to follow a success.
+//
+// What giveUp sends is received only if Take fails: the caller may wait for the same timer later.
 func (s *Seats) Take(ctx context.Context, c Client, width int, begun bool, giveUp <-chan time.Time) (*Seat, error) {
 	x, w := s.join(c, min(width, s.total), begun)
 	if w == nil {
 		return nil, ErrNone
 	}
+	seat := &Seat{s, x, w.width}
+	select {
+	case <-w.admitted: // first, as a select with several ready cases takes any of them
+		return seat, nil
+	default:
+	}
 	var err error
 	select {
 	case <-w.admitted:
+		return seat, nil
 	case <-giveUp:
 		err = ErrNone
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
-	if err != nil && s.abandon(x, w) {
-		return nil, err
+	if !s.abandon(x, w) { // it was seated meanwhile
+		seat.Leave()
 	}
-	return &Seat{s, x, w.width}, nil
+	return nil, err
 }
 
 // join seats a client or lets it wait; nil if too many wait.

@@ -246,6 +246,37 @@ func TestWaiterBehindCanceledWide(t *testing.T) {
 	})
 }
 
+// TestTakeReceivesGiveUpOnlyIfItFails: a caller that got its seat can still wait for the end of its time.
+func TestTakeReceivesGiveUpOnlyIfItFails(t *testing.T) {
+	over := make(chan time.Time, 1)
+	over <- time.Time{}
+	for range 50 { // a select takes any case that is ready
+		seat, err := New(1, 0).Take(t.Context(), Client{}, 1, false, over)
+		require.NoError(t, err)
+		require.Len(t, over, 1)
+		seat.Leave()
+	}
+
+	s, ends, got := New(1, 0), make(chan time.Time), make(chan error)
+	seat, err := s.Take(t.Context(), Client{"one", "a"}, 1, false, nil)
+	require.NoError(t, err)
+	go func() {
+		_, err := s.Take(t.Context(), Client{"two", "a"}, 1, false, ends)
+		got <- err
+	}()
+	require.Eventually(t, func() bool { _, waiting := s.Taken(); return waiting == 1 }, time.Minute, time.Millisecond)
+	s.mu.Lock() // the waiter's time is over, and before it can say so it is seated
+	ends <- time.Time{}
+	s.holdLocked(seat.owner, -1)
+	s.forgetLocked(seat.owner)
+	s.admitLocked()
+	require.Equal(t, 1, s.taken)
+	s.mu.Unlock()
+	require.ErrorIs(t, <-got, ErrNone)
+	require.Zero(t, s.taken)
+	require.Empty(t, s.users)
+}
+
 // TestConcurrent checks, with real concurrency, that there are never more seats than there should be, and
 // that none is lost.
 func TestConcurrent(t *testing.T) {
