@@ -28,7 +28,7 @@ const (
 var callerHolds = regexp.MustCompile(`\bcaller\b[^.]*\bholds\b`)
 
 // notProduct are the directories without product code.
-var notProduct = []string{"bench", "clockstest", "demo", "dist", "examples", "storetest", "test", "testdata", "tools"}
+var notProduct = []string{"bench", "clockstest", "demo", "examples", "storetest", "test", "testdata", "tools"}
 
 func TestBudget(t *testing.T) {
 	eachProductFile(t, func(path string, src []byte, file *ast.File) {
@@ -56,6 +56,7 @@ func TestBudget(t *testing.T) {
 
 // eachProductFile calls f with each Go file of the product, and its path in the project.
 func eachProductFile(t *testing.T, f func(path string, src []byte, file *ast.File)) {
+	passed := map[string]bool{}
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -63,6 +64,7 @@ func eachProductFile(t *testing.T, f func(path string, src []byte, file *ast.Fil
 		name := d.Name()
 		if d.IsDir() {
 			if path != root && (slices.Contains(notProduct, name) || strings.HasPrefix(name, ".")) {
+				passed[name] = true
 				return filepath.SkipDir
 			}
 			return nil
@@ -86,6 +88,9 @@ func eachProductFile(t *testing.T, f func(path string, src []byte, file *ast.Fil
 		return nil
 	})
 	require.NoError(t, err)
+	for _, name := range notProduct {
+		require.True(t, passed[name], "there is no directory %s", name)
+	}
 }
 
 func isOptions(name string) bool { return strings.HasSuffix(strings.ToLower(name), "options") }

@@ -39,6 +39,7 @@ func TestDocsNameTests(t *testing.T) {
 	})
 	require.NoError(t, err)
 	named := regexp.MustCompile(`(?:^|[^\w^])((?:Test|Fuzz|Benchmark)[A-Z]\w+)\b[^*…]`)
+	require.Contains(t, pages, filepath.Join(root, "docs", "library.md"))
 	for path, page := range pages {
 		for _, m := range named.FindAllStringSubmatch(page, -1) {
 			require.True(t, tests[m[1]], "%s names %s, which does not exist", path, m[1])

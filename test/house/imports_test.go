@@ -61,12 +61,14 @@ func TestAgentImports(t *testing.T) {
 		if !ok {
 			allowed = task
 		}
+		delete(shared, dir.Name())
 		for _, path := range slices.Concat(pkg.Imports, pkg.TestImports, pkg.XTestImports) {
 			if name, ok := strings.CutPrefix(path, internal); ok {
 				require.Contains(t, allowed, name, "agent/internal/%s imports agent/internal/%s", dir.Name(), name)
 			}
 		}
 	}
+	require.Empty(t, shared, "packages that do not exist")
 }
 
 // TestAgentSize limits the size of agent: what is done to collections belongs under

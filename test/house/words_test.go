@@ -6,10 +6,13 @@ import (
 	"go/token"
 	"io/fs"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/snapcache/snapcache/localapi"
 )
 
 // TestStatusWords checks that the words for a status, and the names of metrics, are made in one
@@ -26,8 +29,16 @@ func TestStatusWords(t *testing.T) {
 		{"snapcache_", "informer/metrics.go"},
 	}
 	fields := []string{
-		"Phase", "Untrusted", "RefusedSeconds", "EncryptionKey", "EncryptionDue", "Made", "Failed", "Drift", "ManyDiffer", "Relisted", "Undecided",
+		"Phase", "Untrusted", "ForbiddenSeconds", "EncryptionKey", "EncryptionDue", "Made", "Failed", "Drift",
+		"ManyDiffer", "Relisted", "Undecided",
 	}
+	exist := map[string]bool{}
+	statusNames(reflect.TypeFor[localapi.Status](), exist)
+	for _, name := range fields {
+		require.True(t, exist[name], "no type of a localapi.Status has the field or method %s", name)
+	}
+	const copied = "localapi/statuspage/bare.go" // copies fields of a status
+	require.FileExists(t, filepath.Join(root, copied))
 	found := map[string]bool{}
 	for _, dir := range []string{"agent", "cmd", "informer", "localapi"} {
 		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, d fs.DirEntry, err error) error {
@@ -43,8 +54,7 @@ func TestStatusWords(t *testing.T) {
 				return err
 			}
 			name = filepath.ToSlash(name)
-			copies := name == "localapi/statuspage/bare.go"
-			shows := !copies && (strings.HasPrefix(name, "cmd/") || strings.HasPrefix(name, "localapi/statuspage/"))
+			shows := name != copied && (strings.HasPrefix(name, "cmd/") || strings.HasPrefix(name, "localapi/statuspage/"))
 			ast.Inspect(file, func(n ast.Node) bool {
 				if field, ok := n.(*ast.SelectorExpr); ok && shows {
 					require.NotContains(t, fields, field.Sel.Name, "%s: the words for a status are in localapi/summary.go", name)
@@ -67,5 +77,23 @@ func TestStatusWords(t *testing.T) {
 	}
 	for _, w := range words {
 		require.True(t, found[w.word], "%q is not in %s", w.word, w.file)
+	}
+}
+
+// statusNames adds the names of the fields and methods of a type, and of the types in it.
+func statusNames(typ reflect.Type, names map[string]bool) {
+	switch typ.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Map:
+		statusNames(typ.Elem(), names)
+	case reflect.Struct:
+		for method := range typ.Methods() {
+			names[method.Name] = true
+		}
+		for field := range typ.Fields() {
+			if field.IsExported() {
+				names[field.Name] = true
+				statusNames(field.Type, names)
+			}
+		}
 	}
 }
