@@ -33,6 +33,19 @@ var habits = []habit{
 	{"anew", 0.2, matches(`anew|whoever|nobody|somebody`)}, // again, the caller, no one, a reader
 }
 
+// standIns are words in place of a noun, which a text needs now and then. The limit is that of the whole
+// product: its comments without the tests', and its pages. One text may have [lumps] times as much.
+var standIns = []habit{
+	{"what", 3.0, whatClauses},                     // "what is kept of the cluster", for its keys
+	{"those", 1.3, matches(`those`)},               // "those of the node", for the node's pods
+	{"that of", 1.2, matches(`(that|those)\s+of`)}, // "the name is that of the file", for the file's name
+}
+
+const lumps = 8
+
+// generated are the pages that a benchmark writes. They have few of the sentences that a person can change.
+var generated = []string{"docs/bench/api.md", "docs/bench/fleet.md", "docs/bench/fleets.md", "docs/bench/side-by-side.md"}
+
 // minIfs is the least number of "if" per 1,000 words of all comments, and of all pages: a text that has
 // few of them has other words for its conditions.
 const minIfs = 5
@@ -58,6 +71,27 @@ func conditionalWheres(text string) int {
 	return n
 }
 
+// whats are followed by a clause, unless the next word is one of questionWords.
+var (
+	whats         = regexp.MustCompile(`(?i)\bwhat\s+([a-z]+)`)
+	questionWords = []string{"to", "if", "about", "for", "kind"}
+)
+
+// whatClauses counts the clauses with "what" that stand for a noun: not headings, nor questions.
+func whatClauses(text string) int {
+	n := 0
+	for _, m := range whats.FindAllStringSubmatchIndex(text, -1) {
+		before, next, after := text[:m[0]], text[m[2]:m[3]], text[m[1]:]
+		heading := strings.HasPrefix(before[strings.LastIndexByte(before, '\n')+1:], "#")
+		end := strings.IndexAny(after, ".?!:;")
+		question := end >= 0 && after[end] == '?'
+		if !heading && !question && !slices.Contains(questionWords, strings.ToLower(next)) {
+			n++
+		}
+	}
+	return n
+}
+
 func matches(words string) func(string) int {
 	re := regexp.MustCompile(`(?i)\b(` + words + `)\b`)
 	return func(text string) int { return len(re.FindAllStringIndex(text, -1)) }
@@ -66,7 +100,7 @@ func matches(words string) func(string) int {
 // TestLanguage holds the comments of each package and each page of the documentation to the limits
 // of [habits], and all comments and all pages to [minIfs]. With -v it prints the rates of every text.
 func TestLanguage(t *testing.T) {
-	texts := readTexts(t)
+	texts := readTexts(t, true)
 	var rates strings.Builder
 	sentences := map[string]string{} // all comments, and all pages without their tables
 	for _, name := range slices.Sorted(maps.Keys(texts)) {
@@ -79,7 +113,7 @@ func TestLanguage(t *testing.T) {
 		fmt.Fprintf(&rates, "%-34s %6d words, per 1,000: if %4.1f", name, words, ifRate(text))
 		for _, h := range habits {
 			n, limit := h.count(texts[name]), int(math.Ceil(h.limit*float64(words)/1000))
-			fmt.Fprintf(&rates, "  %s %4.1f", h.name, float64(n)/float64(max(words, 1))*1000)
+			fmt.Fprintf(&rates, "  %s %4.1f", h.name, perThousand(n, words))
 			if n > limit {
 				t.Errorf("%s: %d uses of %q, %d are allowed; see Language in CONTRIBUTING.md", name, n, h.name, limit)
 			}
@@ -92,14 +126,43 @@ func TestLanguage(t *testing.T) {
 	}
 }
 
-// ifRate returns the number of "if" per 1,000 words.
-func ifRate(text string) float64 {
-	return float64(countIfs(text)) / float64(max(len(strings.Fields(text)), 1)) * 1000
+// TestStandIns holds the product to the limits of [standIns]. With -v it prints the rates of every text.
+func TestStandIns(t *testing.T) {
+	texts := readTexts(t, false)
+	words, counts := 0, make([]int, len(standIns))
+	var rates strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(texts)) {
+		own := len(strings.Fields(texts[name]))
+		words += own
+		fmt.Fprintf(&rates, "%-34s %6d words, per 1,000:", name, own)
+		for i, h := range standIns {
+			n := h.count(texts[name])
+			counts[i] += n
+			fmt.Fprintf(&rates, "  %s %d, %.1f", h.name, n, perThousand(n, own))
+			if most := int(math.Ceil(lumps * h.limit * float64(own) / 1000)); n > most && !slices.Contains(generated, name) {
+				t.Errorf("%s: %d uses of %q, %d are allowed; see Language in CONTRIBUTING.md", name, n, h.name, most)
+			}
+		}
+		rates.WriteByte('\n')
+	}
+	t.Logf("rates:\n%s", &rates)
+	for i, h := range standIns {
+		rate := perThousand(counts[i], words)
+		t.Logf("%q: %d in %d words, %.2f per 1,000", h.name, counts[i], words, rate)
+		require.LessOrEqual(t, rate, h.limit, "%q in 1,000 words of the product; see Language in CONTRIBUTING.md", h.name)
+	}
 }
 
-// readTexts returns the comments of the Go files by directory, and the prose of the documentation
-// by file.
-func readTexts(t *testing.T) map[string]string {
+func perThousand(n, words int) float64 { return float64(n) / float64(max(words, 1)) * 1000 }
+
+// ifRate returns the number of "if" per 1,000 words.
+func ifRate(text string) float64 {
+	return perThousand(countIfs(text), len(strings.Fields(text)))
+}
+
+// readTexts returns the comments of the Go files by directory, with or without those of tests, and the
+// prose of the documentation by file.
+func readTexts(t *testing.T, tests bool) map[string]string {
 	texts := map[string]string{}
 	err := filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -114,6 +177,8 @@ func readTexts(t *testing.T) map[string]string {
 		case d.IsDir() && name != "." && (base[0] == '.' || base == "testdata" || name == "bin"):
 			return filepath.SkipDir
 		case d.IsDir():
+			return nil
+		case strings.HasSuffix(name, "_test.go") && !tests:
 			return nil
 		case path.Ext(name) == ".go":
 			comments, err := comments(file)
@@ -166,5 +231,21 @@ func TestConditionalWheres(t *testing.T) {
 		{"The offset, where known.", 1},
 	} {
 		require.Equal(t, tc.want, conditionalWheres(tc.text), tc.text)
+	}
+}
+
+func TestWhatClauses(t *testing.T) {
+	for _, tc := range []struct {
+		text string
+		want int
+	}{
+		{"It keeps what is left.", 1},
+		{"What\nwas refused, and what `code` returns.", 2},
+		{"What is left? It is what it is.", 1},
+		{"# What it costs\n\nNothing.", 0},
+		{"An error says what to do, and so what.", 0},
+		{"Somewhat is here.", 0},
+	} {
+		require.Equal(t, tc.want, whatClauses(prose(tc.text)), tc.text)
 	}
 }
