@@ -91,7 +91,7 @@ type Agent struct {
 
 // opening describes the file that the agent has opened.
 type opening struct {
-	restore.File      // what was found at its path
+	restore.File      // the state of the file at the start
 	foreign      bool // it was restored from a snapshot, which may be another node's
 }
 
@@ -281,7 +281,7 @@ func (a *Agent) opened(db *bolt.DB, verdict restore.File) error {
 	return nil
 }
 
-// openCollections makes the configured collections, and opens those that the database has in the
+// openCollections makes the configured collections, and opens each that the database has in the
 // configured version. It drops stored collections that are not configured.
 func (a *Agent) openCollections() error {
 	stored, err := a.db.Collections()

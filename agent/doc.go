@@ -7,7 +7,7 @@
 // own: one that is forbidden or gone blocks no other.
 //
 // A reload compares the new configuration with the one in force and with the collections, and
-// changes only what differs.
+// applies only the differences.
 //
-// A stop takes no more events, applies what is queued, and then closes the database.
+// A stop takes no more events, applies the queued changes, and then closes the database.
 package agent

@@ -53,8 +53,8 @@ func (a *Agent) handler() http.Handler {
 	return statuspage.LocalHost(http.NewCrossOriginProtection().Handler(mux))
 }
 
-// metricsHandler returns the handler of metrics.address. It serves what every user of this machine
-// may read: /metrics, /livez, /readyz and the bare status page.
+// metricsHandler returns the handler of metrics.address. It serves /metrics, /livez, /readyz and the
+// bare status page, which every user of this machine may read.
 func (a *Agent) metricsHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", a.status.Metrics())

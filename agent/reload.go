@@ -27,13 +27,13 @@ const (
 	applyTimeout = 30 * time.Second
 )
 
-// reloadResult is the result of a reload: what changed, or why it was refused.
+// reloadResult is the result of a reload: the changes, or why it was refused.
 type reloadResult struct {
 	changes []string
 	err     error
 }
 
-// reload requests a reload and returns what it changed. If the error is [localapi.ErrRefused], the
+// reload requests a reload and returns its changes. If the error is [localapi.ErrRefused], the
 // previous configuration stays in force as a whole. If ctx ends, the reload may still take place.
 func (a *Agent) reload(ctx context.Context) ([]string, error) {
 	done := make(chan reloadResult, 1)
@@ -92,7 +92,7 @@ func oneLine(err error) string {
 	return strings.Join(strings.Split(strings.TrimSpace(err.Error()), "\n"), "; ")
 }
 
-// apply reads the newest configuration, puts it in force and returns what changed. Its errors are
+// apply reads the newest configuration, puts it in force and returns the changes. Its errors are
 // [localapi.ErrRefused]: nothing has changed then.
 func (a *Agent) apply(ctx context.Context, cluster *upstream.Cluster, supervisors *collection.Supervisors) ([]string, error) {
 	if a.opts.Load == nil {
@@ -194,7 +194,7 @@ func (a *Agent) checkNew(ctx context.Context, cluster *upstream.Cluster, specs [
 	return errors.Join(wrong...)
 }
 
-// applySpecs adds, changes and removes collections, and returns what it changed. It waits for
+// applySpecs adds, changes and removes collections, and returns these changes. It waits for
 // changed collections no longer than applyTimeout.
 func (a *Agent) applySpecs(ctx context.Context, supervisors *collection.Supervisors, specs []collection.Spec) []string {
 	var added, changed, removed []string

@@ -12,14 +12,14 @@ import (
 	"github.com/snapcache/snapcache/systemd"
 )
 
-// watchdog is what systemd has to be notified of besides the status.
+// watchdog is the state that systemd is notified of besides the status line.
 type watchdog struct {
 	ready   atomic.Bool              // systemd was notified that the agent is ready
 	stall   collection.StallDetector // used by the goroutine of the watchdog alone
-	stalled atomic.Pointer[string]   // what is stuck; nil for nothing
+	stalled atomic.Pointer[string]   // describes the stuck collection; nil if none is
 }
 
-// stuck returns what the watchdog found stuck, empty for nothing.
+// stuck describes the collection that the watchdog found stuck; empty if none is.
 func (w *watchdog) stuck() string {
 	if what := w.stalled.Load(); what != nil {
 		return *what

@@ -48,8 +48,8 @@ func Default() *AgentConfiguration {
 	return c
 }
 
-// DefaultResources returns the resources that are cached if the configuration names none: those
-// with which a node finds its peers and its workload. The slice is new each time.
+// DefaultResources returns the resources that are cached if the configuration names none. With them
+// a node finds its peers and its workload. The slice is new each time.
 func DefaultResources() []Resource {
 	return named("namespaces", "nodes", "pods", "services", "configmaps", "endpointslices.discovery.k8s.io")
 }
@@ -114,8 +114,8 @@ func (c *AgentConfiguration) setDefaults(s surroundings) {
 	}
 }
 
-// file returns the path of a file in the first directory that is known: that of a variable that
-// systemd sets, root's if the user is root, or one of others. It returns "" if none is known.
+// file returns the path of a file in the first directory that is known: from a variable that systemd
+// sets, root's if the user is root, or one of others. It returns "" if none is known.
 func (s surroundings) file(name, variable, ofRoot string, others ...string) string {
 	dir, _, _ := strings.Cut(s.getenv(variable), ":") // systemd separates several directories by colons
 	if s.root {

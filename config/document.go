@@ -138,7 +138,7 @@ func within(path, parent string) bool {
 	return ok && (rest == "" || strings.ContainsRune(".[", rune(rest[0])))
 }
 
-// add adds an error. A line of 0 stands for that of the field.
+// add adds an error. A line of 0 stands for the field's own line.
 func (d *document) add(line int, field, format string, args ...any) {
 	e := d.fail(cmp.Or(line, d.lineOf(field)), format, args...)
 	e.Field = field

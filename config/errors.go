@@ -19,7 +19,7 @@ type Error struct {
 	Line int
 	// Field is the path of the field, such as resources[2].labelSelector; empty for the whole file.
 	Field string
-	// Message is the fault and what would be right.
+	// Message has the fault and the correct form.
 	Message string
 
 	err error // the cause that Unwrap returns, or nil

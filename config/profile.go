@@ -11,8 +11,8 @@ import (
 // Profile names a set of resources to cache, to which [AgentConfiguration.Resources] is added.
 type Profile string
 
-// ProfileNode is what the components of a node read: kubelet, kube-proxy and CoreDNS; and what
-// [Access] decides by while the server can't be reached.
+// ProfileNode caches the resources that a node's components read (kubelet, kube-proxy and CoreDNS), and
+// the ones by which [Access] decides while the server can't be reached.
 const ProfileNode Profile = "node"
 
 // nodeResources returns the resources of [ProfileNode]. Leases and events are not among them: they

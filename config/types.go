@@ -26,8 +26,8 @@ type AgentConfiguration struct {
 	// Kubeconfig is the kubeconfig file; empty for kubectl's places.
 	Kubeconfig string `json:"kubeconfig,omitempty"`
 
-	// FallbackContext is the context of the kubeconfig whose server is used while that of the
-	// current context is gone; empty for none. Both must be of one cluster.
+	// FallbackContext is the context of the kubeconfig whose server is used while the current
+	// context's is gone; empty for none. Both must be of one cluster.
 	FallbackContext string `json:"fallbackContext,omitempty"`
 
 	// ResumeJitter limits the random wait before each resource's first request, at most [MaxResumeJitter].
@@ -56,7 +56,7 @@ type AgentConfiguration struct {
 	Resources []Resource `json:"resources,omitempty"`
 }
 
-// TypeMeta is what kind of file it is, as in Kubernetes.
+// TypeMeta has the version and kind of the file, as in Kubernetes.
 type TypeMeta struct {
 	// APIVersion is "snapcache.dev/v1alpha1".
 	APIVersion string `json:"apiVersion"`
@@ -131,7 +131,7 @@ type Snapshots struct {
 	Dir string `json:"dir,omitempty"`
 }
 
-// Restore configures what a new database is made from.
+// Restore configures the source of a new database.
 type Restore struct {
 	// Seed is a snapshot that an agent without a database starts from, or, without a slash, the
 	// context of the kubeconfig whose server, an agent, the first lists come from; empty for none.
@@ -176,17 +176,17 @@ type KubernetesAPI struct {
 	OpenAPI bool `json:"openAPI,omitempty"`
 	// Access lets in the cluster's users.
 	Access Access `json:"access,omitzero"`
-	// Forward sends what is not cached to the server.
+	// Forward sends requests that the cache can't answer to the server.
 	Forward Forward `json:"forward,omitzero"`
 }
 
 // Access lets the cluster's users in at the address of the Kubernetes API, besides the bearer of the
-// agent's own token. They may read what the cluster lets them read.
+// agent's own token. They have the rights to read that they have in the cluster.
 type Access struct {
 	// Enabled turns it on.
 	Enabled bool `json:"enabled,omitempty"`
-	// ClientCAFile holds the authorities of client certificates, in PEM; empty for those that the
-	// cluster's server publishes. It is read again when it changes.
+	// ClientCAFile holds the authorities of client certificates, in PEM. If it is empty, the cluster's
+	// server publishes them. It is read again when it changes.
 	ClientCAFile string `json:"clientCAFile,omitempty"`
 	// RememberFor is how long the server's decisions are used while it can't be reached.
 	RememberFor metav1.Duration `json:"rememberFor,omitzero"`
@@ -241,7 +241,7 @@ func (l LogLevel) Level() slog.Level {
 // LogFormat is the form of log lines.
 type LogFormat string
 
-// The log formats: those of log/slog's two handlers.
+// The log formats, one for each of log/slog's two handlers.
 const (
 	LogText LogFormat = "text"
 	LogJSON LogFormat = "json"
@@ -313,7 +313,7 @@ type Index struct {
 	Label string `json:"label,omitempty"`
 }
 
-// Transform selects what is dropped from an object before it is stored.
+// Transform selects fields that are dropped from an object before it is stored.
 type Transform struct {
 	// KeepManagedFields keeps metadata.managedFields, which are dropped by default.
 	KeepManagedFields bool `json:"keepManagedFields,omitempty"`

@@ -78,8 +78,7 @@ func (c *AgentConfiguration) problems() problems {
 	return p
 }
 
-// wrongKind returns what is wrong with the type of a file, and the field that has it; "" for
-// nothing.
+// wrongKind returns the fault in the type of a file, and the field that has it; "" if there is none.
 func (c TypeMeta) wrongKind() (fault, field string) {
 	found := "neither apiVersion nor kind"
 	switch {
@@ -236,8 +235,8 @@ func validateAddress(p *problems, field, address, example, reason, otherwise str
 }
 
 // validateOpenAddress checks an address that other machines can reach. It has to be one IP address: a
-// wildcard would be all that the machine ever gets, and no certificate can name them; a name would be
-// what a resolver makes of it.
+// wildcard would be all that the machine ever gets, and no certificate can name them; a name would
+// depend on a resolver.
 func validateOpenAddress(p *problems, field, address string) {
 	host, port, ok := splitAddress(p, field, address, exampleNodeAddress)
 	if !ok {

@@ -35,7 +35,7 @@ func apiHandler(db store.DB) (http.Handler, error) {
 	return kubeapi.New(kubeapi.Options{Collections: func() []*kubeapi.Collection { return collections }}), nil
 }
 
-// about returns what is known about a collection's resource, and when the collection was last known
+// about returns the description of a collection's resource, and when the collection was last known
 // to be complete; zero if that can't be read. The API then still works, without short names.
 func about(db store.DB, id string) (d store.Description, proven time.Time) {
 	v, err := db.View(id)
@@ -47,12 +47,12 @@ func about(db store.DB, id string) (d store.Description, proven time.Time) {
 	return d, v.State().Proven()
 }
 
-// api returns the way to the Kubernetes API of the cache: that of the agent, or one that is served
-// in this process, until done is called, from the file or the snapshot.
+// api returns the way to the Kubernetes API of the cache: the agent's, or one that is served in this
+// process, until done is called, from the file or the snapshot.
 func (l *lookup) api(ctx context.Context) (cfg *rest.Config, done func(), err error) {
 	_, _, err = l.open(ctx)
 	if errors.Is(err, localapi.ErrOtherServer) {
-		l.answered, err = l.socket, nil // that of snapcache serve, which has nothing but this API
+		l.answered, err = l.socket, nil // snapcache serve listens there, which has nothing but this API
 	}
 	if err != nil {
 		return nil, nil, err

@@ -63,7 +63,7 @@ func completionRequest(args []string) ([]string, bool) {
 }
 
 // complete prints candidates for the last word, one per line. It prints all that are possible; the
-// shell filters them by what is typed. If there are none, the shell offers files.
+// shell filters them by the typed letters. If there are none, the shell offers files.
 func complete(app *cli.App, words []string, w io.Writer) {
 	last := len(words) - 1
 	before := slices.DeleteFunc(slices.Clone(words[:last]), func(s string) bool { return s == "=" }) // bash splits --a=b

@@ -110,8 +110,8 @@ func ids(collections []localapi.Collection) []string {
 	return ids
 }
 
-// readableCollections returns the collections to read, and those that can't be read yet. If one of those
-// was requested by name, that is an error: part of a resource would look complete.
+// readableCollections returns the collections to read, and the ones that can't be read yet. If one of the
+// latter was requested by name, that is an error: part of a resource would look complete.
 func readableCollections(status *localapi.Status, resource, namespace string) (readable, missing []localapi.Collection, err error) {
 	if len(status.Collections) == 0 {
 		return nil, nil, nothingCached()
@@ -147,7 +147,7 @@ func newPrinter(output string, w io.Writer) (*kubectl.TextList, error) {
 	}
 }
 
-// indented makes jsontext.AppendFormat do what json.Indent does, in half the time.
+// indented makes jsontext.AppendFormat format like json.Indent, in half the time.
 var indented = []jsontext.Options{
 	jsontext.WithIndentPrefix("        "), jsontext.WithIndent("    "),
 	jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true), jsontext.PreserveRawStrings(true),

@@ -112,7 +112,7 @@ func loadConfig(c *cli.Context) (*config.AgentConfiguration, error) {
 	return config.Default(), nil
 }
 
-// validConfig returns the configuration of an agent: that of --config, with the options of run applied.
+// validConfig returns an agent's configuration: the file of --config with the options of run applied.
 func validConfig(c *cli.Context) (*config.AgentConfiguration, error) {
 	cfg, err := loadConfig(c)
 	if err != nil {

@@ -149,7 +149,7 @@ type inspection struct {
 	json        bool
 	collections []localapi.Collection
 	names       []string                      // of the objects; empty for all
-	absent      sets.Set[string]              // those of names that were not found so far
+	absent      sets.Set[string]              // the names that were not found so far
 	damage      *localapi.CorruptRecordsError // the corruption found so far, nil for none
 }
 
@@ -237,7 +237,7 @@ func (in *inspection) eachKey(ctx context.Context, query localapi.KeyQuery, fn f
 // keysJSON prints [{"collection": ID, "keys": [KEY, ...]}, ...], one key per line.
 func (in *inspection) keysJSON(ctx context.Context, query localapi.KeyQuery) error {
 	begun, end, separator := 0, "[", ""
-	// begin returns the beginning of the list of a collection, and of those before it.
+	// begin returns the beginning of a collection's list, after the empty lists of collections before it.
 	begin := func(id string) (text string) {
 		for begun < len(in.collections) && (begun == 0 || in.collections[begun-1].ID != id) {
 			text += fmt.Sprintf("%s\n  {\"collection\": %q, \"keys\": [", end, in.collections[begun].ID)

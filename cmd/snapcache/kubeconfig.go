@@ -73,7 +73,7 @@ func printKubeconfig(c *cli.Context) error {
 }
 
 // kubeconfigOf returns a kubeconfig for the Kubernetes API of the agent with this configuration. The
-// user is that of the agent's own token if user is nil.
+// user is the bearer of the agent's own token if user is nil.
 func kubeconfigOf(cfg *config.AgentConfiguration, user *clientcmdapi.AuthInfo) ([]byte, error) {
 	api := cfg.KubernetesAPI
 	switch {
@@ -124,7 +124,7 @@ const kubelet = "kubelet"
 // components are the clients that have credentials of their own on a node.
 var components = []string{kubelet, "kube-proxy", "coredns", "prometheus", "in-cluster"}
 
-// credentials returns those in a kubeconfig, if one is given, or of a component; nil for neither.
+// credentials returns the credentials in a kubeconfig, if one is given, or of a component; nil for neither.
 func credentials(name, kubeconfig string) (*clientcmdapi.AuthInfo, error) {
 	switch {
 	case name != "" && !slices.Contains(components, name):
@@ -139,7 +139,7 @@ func credentials(name, kubeconfig string) (*clientcmdapi.AuthInfo, error) {
 	return &clientcmdapi.AuthInfo{TokenFile: serviceAccountToken}, nil
 }
 
-// credentialsIn returns those of the current context, with absolute names of files.
+// credentialsIn returns the current context's credentials, with absolute names of files.
 func credentialsIn(path string) (*clientcmdapi.AuthInfo, error) {
 	found, err := clientcmd.LoadFromFile(path)
 	if err == nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/snapcache/snapcache/localapi"
 )
 
-// selectCollections returns the collections that a RESOURCE argument selects: all for "", those of
-// one resource (one per namespace, if it is cached so), or the one of an ID such as "pods@shop".
+// selectCollections returns the collections that a RESOURCE argument selects: all for "", all of one
+// resource (one per namespace, if it is cached so), or the one of an ID such as "pods@shop".
 func selectCollections(all []localapi.Collection, resource string) ([]localapi.Collection, error) {
 	if resource == "" {
 		return all, nil
@@ -90,7 +90,7 @@ func synced(collections []localapi.Collection) (yes, no []localapi.Collection) {
 	return yes, no
 }
 
-// notSynced is the error for collections without a complete list, and for those that are corrupt.
+// notSynced is the error for collections that are corrupt or have no complete list.
 func notSynced(collections []localapi.Collection) error {
 	var ids []string
 	var unreadable []error

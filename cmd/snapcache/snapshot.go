@@ -230,8 +230,8 @@ func listSnapshots(c *cli.Context, dir snapshot.Dir, _ *config.AgentConfiguratio
 	return errors.Join(append(bad, err)...)
 }
 
-// ageOf returns the age of a snapshot. That of a snapshot from the future is not known: its clock was
-// wrong, or this one is.
+// ageOf returns the age of a snapshot, which is not known if the snapshot is from the future: its clock
+// was wrong, or this one is.
 func ageOf(m *snapshot.Manifest) string {
 	age := time.Since(m.Created)
 	if age < 0 || m.Created.IsZero() {

@@ -75,8 +75,8 @@ func newLookup(c *cli.Context) (*lookup, error) {
 	return l, nil
 }
 
-// socketOf returns the socket of the agent that a command asks: by default that of the package's service,
-// if this user can connect to it, else that of the user's own agent. configFile is the file that cfg was
+// socketOf returns the socket of the agent that a command asks: by default the package's service, if this
+// user can connect to it, else the user's own agent. configFile is the file that cfg was
 // read from, or empty.
 func socketOf(configFile string, cfg *config.AgentConfiguration, service string) string {
 	own := cfg.LocalAPI.Socket

@@ -11,7 +11,7 @@ import (
 // version is set in a release build: -ldflags "-X main.version=v1.2.3".
 var version string
 
-// programVersion returns the version set at build time, or that of Go's build info.
+// programVersion returns the version set at build time, or the one in Go's build info.
 func programVersion() string {
 	if version != "" {
 		return version

@@ -40,8 +40,8 @@ type Options struct {
 	// ends the agent.
 	Reloaded bool
 
-	// Attributes keeps in the history what selectors of the Kubernetes API look at, so that watches with
-	// a selector continue from it.
+	// Attributes keeps the values that selectors of the Kubernetes API match in the history, so that
+	// watches with a selector continue from it.
 	Attributes bool
 
 	// Named gets a value when a resource has become known, in a version; nil for none.

@@ -32,7 +32,7 @@ const (
 // listed in, so that the collection begins again.
 var errRedefined = errors.New("its definition has changed on the server, and it is being listed again: repeat the command afterwards")
 
-// Description returns what the server publishes about the resource, as it was last read.
+// Description returns the server's description of the resource, as it was last read.
 func (c *Collection) Description() store.Description { return *c.api.description.Load() }
 
 // loadDescription reads the stored description, if there is one.
@@ -50,8 +50,8 @@ func (c *Collection) loadDescription() error {
 	return err
 }
 
-// setDescription makes d the description that is served, and reports whether it is another one. The
-// watches of clients then end, as those of a kube-apiserver do, and begin again under it.
+// setDescription makes d the description that is served, and reports whether it differs from the one
+// before. The watches of clients then end, as at a kube-apiserver, and begin again under the new one.
 func (c *Collection) setDescription(d store.Description) bool {
 	if equality.Semantic.DeepEqual(c.Description(), d) {
 		return false
@@ -62,7 +62,7 @@ func (c *Collection) setDescription(d store.Description) bool {
 }
 
 // describe reads the definition until ctx ends: soon after the start, each day, and when it is asked to.
-// That of a custom resource is read before each resume and list, too, see schema.
+// A custom resource's definition is read before each resume and list, too, see schema.
 func (c *Collection) describe(ctx context.Context) {
 	first := time.Duration(0)
 	if c.Description().Singular != "" {
@@ -113,7 +113,7 @@ func (c *Collection) refresh(ctx context.Context) {
 
 // definition reads the definition and keeps what it has. One call at a time does, so that the newest
 // answer counts. If the server serves the resource with another kind or scope, the collection begins
-// again under those.
+// again under the new ones.
 func (c *Collection) definition(ctx context.Context) (d upstream.Definition, err error) {
 	if err := c.api.reading.Acquire(ctx, 1); err != nil {
 		return d, err
@@ -179,7 +179,7 @@ func (c *Collection) schema() func(context.Context) (string, error) {
 			refused, err = err, nil
 		case errors.As(err, new(*upstream.NoResourceError)):
 			err = nil // the next request to the resource reports it
-		case err == nil && d.Schema == "": // its documents may lag behind what has ended a watch
+		case err == nil && d.Schema == "": // its documents may lag behind the change that ended a watch
 			c.opts.Clock.AfterFunc(discoveryLag, c.look)
 		}
 		if refused != nil && !logged {

@@ -20,11 +20,12 @@ const (
 	// question itself takes a second.
 	checkLimit = 4 * time.Second
 
-	// deliverLimit is how long the watch may take to deliver what another watch has delivered.
+	// deliverLimit is how long the watch may take to deliver an event that another watch has delivered.
 	deliverLimit = time.Second
 )
 
-// probe returns the server's newest resourceVersion. What it shows about the watch is noted.
+// probe returns the server's newest resourceVersion, and notes in the tracker whether the watch has
+// missed anything.
 func (c *Collection) probe(ctx context.Context) (string, error) {
 	stored, source, _, _ := c.Live()
 	if source == nil {

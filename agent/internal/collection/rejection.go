@@ -42,8 +42,8 @@ func (c *Collection) purgeIn(problem error) (time.Duration, bool) {
 	return max(0, c.opts.PurgeAfter()-c.Tracker.Stats().ForbiddenFor), true
 }
 
-// Hint describes a problem with the server in one line: what is wrong, what to do, and what happens
-// if nothing is done.
+// Hint describes a problem with the server in one line: the fault, what to do, and the consequence of
+// doing nothing.
 func (c *Collection) Hint(problem error) string {
 	text := upstream.Describe(problem)
 	if left, due := c.purgeIn(problem); due {

@@ -144,7 +144,7 @@ func (c *Collection) followVersion(ctx context.Context, cluster *upstream.Cluste
 	name := c.Configured().Resource
 	is, err := cluster.Resolve(limited, name.Resource, name.Version, name.Group)
 	if err != nil || is == *was {
-		return // the reflector reports what it waits for
+		return // the reflector reports the cause
 	}
 	c.redefine(*was, is)
 }

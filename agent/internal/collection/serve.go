@@ -12,7 +12,7 @@ import (
 	"github.com/snapcache/snapcache/upstream"
 )
 
-// api is what a collection has for the Kubernetes API.
+// api is the part of a collection that serves the Kubernetes API.
 type api struct {
 	served      *kubeapi.Collection
 	description atomic.Pointer[store.Description] // empty until it is known
@@ -57,7 +57,7 @@ func (c *Collection) Served() *kubeapi.Collection {
 // firstAnswer is how long the server may take to name a resource before that counts as not known.
 const firstAnswer = 3 * time.Second
 
-// Unknown returns what is known of the resource before Served returns a collection.
+// Unknown describes the resource as long as Served returns no collection.
 func (c *Collection) Unknown() kubeapi.Unknown {
 	name, problem := c.Configured().Resource, c.Tracker.Stats().Problem
 	u := kubeapi.Unknown{GroupResource: name.GroupResource(), Version: name.Version, Problem: c.Hint(problem)}

@@ -202,8 +202,8 @@ func (r *eventRate) add(passed time.Duration) {
 	r.counts[r.newest%minutesKept]++
 }
 
-// last returns the counts of the last hour, the oldest minute first. The last count is that of the
-// current minute.
+// last returns the counts of the last hour, the oldest minute first. The last count is the
+// current minute's.
 func (r *eventRate) last(passed time.Duration) []int64 {
 	r.advance(passed)
 	all := make([]int64, minutesKept)

@@ -28,13 +28,13 @@ import (
 	"github.com/snapcache/snapcache/upstream"
 )
 
-// clusterAccess is how the cluster's users are let in. What it has to know of the cluster is kept
-// beside the database.
+// clusterAccess authenticates and authorizes the cluster's users. It stores the cluster's CA, signing
+// keys and decisions beside the database.
 type clusterAccess struct {
 	*API
 	callers     *access.Authenticator
 	decisions   store.DB
-	authorities *authorityFile // nil for those that the server publishes
+	authorities *authorityFile // nil if the server's are used
 	questions   *questions
 	failed      rate.Sometimes // limits the log lines about questions that the server did not answer
 	busy        rate.Sometimes // limits the log lines about questions that could not be asked
@@ -43,7 +43,7 @@ type clusterAccess struct {
 	saving      sync.Mutex     // held while the keys are stored
 }
 
-// openAccess opens what is kept of the cluster, and makes the Authorizer.
+// openAccess opens the stored decisions, CA and keys of the cluster, and makes the Authorizer.
 func (a *API) openAccess(callers *access.Authenticator) (*clusterAccess, *access.Authorizer, error) {
 	x := &clusterAccess{
 		API: a, callers: callers, questions: newQuestions(), rotated: make(chan struct{}, 1), looked: lru.New(maxLooked),
@@ -77,7 +77,7 @@ func (a *API) openAccess(callers *access.Authenticator) (*clusterAccess, *access
 
 func (x *clusterAccess) keysFile() string { return filepath.Join(x.dir(), "token-keys.json") }
 
-// load reads the authorities, and what is kept of the cluster.
+// load reads the certificate authorities and the stored keys.
 func (x *clusterAccess) load() error {
 	if err := x.loadClientCA(); err != nil {
 		return err
@@ -262,10 +262,10 @@ func (x *clusterAccess) lookup(resource schema.GroupResource, namespace, name st
 	return "", found
 }
 
-// maxLooked limits the objects that are remembered: those that tokens are bound to.
+// maxLooked limits the remembered objects to which tokens are bound.
 const maxLooked = 2048
 
-// looked is what was found of an object in a version of its collection. It is immutable.
+// looked is the result of looking up an object in a version of its collection. It is immutable.
 type looked struct {
 	version  access.Version
 	uid      string

@@ -21,7 +21,7 @@ import (
 // clientCAFile is where the authorities that the server publishes are kept.
 func (x *clusterAccess) clientCAFile() string { return filepath.Join(x.dir(), "client-ca.crt") }
 
-// loadClientCA reads the configured authorities, or those that are kept.
+// loadClientCA reads the configured authorities or, if there are none, the stored ones.
 func (x *clusterAccess) loadClientCA() error {
 	if name := x.Config().KubernetesAPI.Access.ClientCAFile; name != "" {
 		x.authorities = &authorityFile{name: name, set: x.callers.SetClientCA, log: x.Log}
@@ -40,8 +40,8 @@ func (x *clusterAccess) loadClientCA() error {
 	return nil
 }
 
-// readClientCA reads the authorities that the server publishes. If it publishes nothing, as before it has
-// started completely, those that are kept stay.
+// readClientCA reads the authorities that the server publishes. If it publishes none, as before it has
+// started completely, the stored ones stay.
 func (x *clusterAccess) readClientCA(ctx context.Context, cluster *upstream.Cluster) error {
 	if x.authorities != nil {
 		return nil

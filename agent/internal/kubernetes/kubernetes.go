@@ -1,5 +1,5 @@
 // Package kubernetes is the agent's Kubernetes API: which collections are served, where it listens, and
-// what is kept of the server for it.
+// the cluster's CA, keys and decisions that it stores.
 package kubernetes
 
 import (
@@ -106,7 +106,7 @@ func (a *API) Open() error {
 	return nil
 }
 
-// openCredentials reads or makes what the address needs.
+// openCredentials reads or makes the token and certificates for the address.
 func (a *API) openCredentials(opts *kubeapi.Options) (err error) {
 	cfg := a.Config().KubernetesAPI
 	if cfg.Address == "" {
@@ -134,7 +134,7 @@ func (a *API) openCredentials(opts *kubeapi.Options) (err error) {
 // Local returns a handler for callers that this machine lets in.
 func (a *API) Local() http.Handler { return serving.Local(a.users.Limit(a.Handler)) }
 
-// Close closes what Open has opened.
+// Close closes the stores that Open has opened.
 func (a *API) Close() error {
 	err := a.access.close()
 	if a.tokens != nil {
@@ -170,7 +170,7 @@ func (a *API) served() []*kubeapi.Collection {
 	return served
 }
 
-// unknown returns the resources that the server has not named yet, without those that it does not have.
+// unknown returns the resources that the server has not named yet, except if it does not have them.
 func (a *API) unknown() []kubeapi.Unknown {
 	var out []kubeapi.Unknown
 	for _, c := range a.All() {

@@ -12,7 +12,7 @@ import (
 
 const (
 	// maxAsked limits the questions that the server is asked at once: strangers with many tokens must not
-	// fill a thin link. Those about one client leave as many places to the others.
+	// fill a thin link. Questions about one client leave as many places to the others.
 	maxAsked = 16
 
 	// maxWait is how long a question waits for its place. Of the time for an answer, at least as much is

@@ -12,7 +12,7 @@ import (
 	"github.com/snapcache/snapcache/kubeapi/serving"
 )
 
-// refusals counts what clients are refused at the address, and logs it: once a minute for each reason.
+// refusals counts and logs refused clients of the address: one line a minute for each reason.
 type refusals struct {
 	metrics *kubeapi.Metrics
 	log     *slog.Logger

@@ -20,7 +20,7 @@ type Damages struct {
 	found   map[string]int64             // records noted since the start of the agent, with the repaired ones
 }
 
-// record is what was done about a corrupt record.
+// record is the state of the repair of a corrupt record.
 type record struct {
 	logged bool
 	asked  time.Time // of the newest request; zero before the first
@@ -68,7 +68,7 @@ func (d *Damages) keys(collection string) map[string]record {
 	return maps.Clone(d.records[collection])
 }
 
-// set replaces what is known of a corrupt record; nil for a record that can be read again. It does nothing
+// set replaces the state of a corrupt record; nil for a record that can be read again. It does nothing
 // for a collection that was forgotten.
 func (d *Damages) set(collection, key string, r *record) {
 	d.mu.Lock()

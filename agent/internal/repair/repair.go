@@ -51,7 +51,7 @@ func (r Repairer) Run(ctx context.Context) {
 	}
 }
 
-// repair requests the corrupt records of one collection, and logs those that can be read again.
+// repair requests the corrupt records of one collection, and logs each that can be read again.
 func (r Repairer) repair(ctx context.Context, c *collection.Collection, limit *rate.Limiter) {
 	keys := r.Damages.keys(c.ID)
 	for _, key := range slices.Sorted(maps.Keys(keys)) {

@@ -15,7 +15,7 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// The agent's own metrics. Those of its collections and of its store are informer's.
+// The agent's own metrics. informer has the metrics of collections and of the store.
 var (
 	descBuild = informer.Metric("build_info", "1, with the version as a label.", "version")
 

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// scrapes serves metrics by next. Those that come at once share one answer, in each of the few forms that
-// there are: making it takes a megabyte, which a client that does not read must not hold.
+// scrapes serves metrics by next. Requests that come at once share one answer, in each of the few forms
+// that there are: making it takes a megabyte, which a client that does not read must not hold.
 type scrapes struct {
 	next   http.Handler
 	making singleflight.Group

@@ -39,7 +39,7 @@ type Reporter struct {
 	// force, empty if it is.
 	Loaded func() (loaded time.Time, refusal string)
 
-	// Stalled returns what is stuck, empty for nothing.
+	// Stalled describes the stuck collection; empty if none is.
 	Stalled func() string
 }
 

@@ -236,7 +236,7 @@ func (v *comparison) run(ctx context.Context) error {
 	return nil
 }
 
-// pass compares all keys, and notes those that look different.
+// pass compares all keys, and notes each that looks different.
 func (v *comparison) pass(ctx context.Context) error {
 	err := v.source.Versions(ctx, upstream.VersionsOptions{
 		PageSize: pageSize,

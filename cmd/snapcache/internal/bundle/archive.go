@@ -25,7 +25,7 @@ const (
 	// folder has the objects, in each bundle below one of the bundle's own name.
 	folder = "/cluster-resources/"
 
-	// discovery is the file with what the server served, as lists of API resources.
+	// discovery is the file with the server's lists of API resources.
 	discovery = folder + "resources.json"
 )
 
@@ -44,8 +44,8 @@ type archive struct {
 var errStop = errors.New("stop")
 
 // walk calls each with the files that may have objects, by their paths from folder on. If the archive ends
-// early, or is corrupt from some place on, cut is the reason. err is that of reading the file, of each and
-// of the context.
+// early, or is corrupt from some place on, cut is the reason. err is an error of reading the file, of each
+// or of the context.
 func (a *archive) walk(progress func(done, total int64), each func(name string, h *tar.Header, body io.Reader) error) (cut, err error) {
 	f, err := os.Open(a.file)
 	if err != nil {

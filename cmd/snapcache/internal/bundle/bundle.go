@@ -3,7 +3,7 @@
 //
 // A bundle comes from someone else's cluster, often over someone else's network. Its objects go to a
 // temporary database as they are read, and everything that an archive claims is bounded, so the memory
-// is that of a few objects. A file that can't be read, or is cut off, costs only what is missing of it.
+// is bounded by a few objects. A file that can't be read, or is cut off, costs only its missing objects.
 package bundle
 
 import (
@@ -68,7 +68,8 @@ func Is(file string) bool {
 
 // Options are optional.
 type Options struct {
-	// Warn receives what is missing, and why: the name of a file, and what is served of it.
+	// Warn receives the name of each file that can't be read completely, why, and the number of its
+	// objects that are served.
 	Warn func(text string)
 
 	// Progress receives how many bytes of the archive have been read, of how many.
@@ -76,8 +77,8 @@ type Options struct {
 }
 
 // Open reads the objects of a bundle, as a collection for each resource that it has a list of, into a
-// temporary database without a name, which is gone when it is closed. The time of the archive is that of
-// the collections. The error is ErrNone if there is none, and that of ctx once ctx is done.
+// temporary database without a name, which is gone when it is closed. The collections have the archive's
+// time. The error is ErrNone if there is none, and ctx's once ctx is done.
 func Open(ctx context.Context, file string, opts Options) (_ store.DB, err error) {
 	defer func() {
 		if err != nil {

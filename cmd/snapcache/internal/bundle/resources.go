@@ -24,7 +24,7 @@ import (
 	"github.com/snapcache/snapcache/upstream"
 )
 
-// resources are those that a bundle has objects of.
+// resources are the resources of a bundle's objects.
 type resources struct {
 	served []*metav1.APIResourceList
 	db     *bolt.DB
@@ -38,7 +38,7 @@ type resources struct {
 	listed *resource     // whose objects are added as a list
 }
 
-// resource is what a bundle has of a resource.
+// resource holds the objects of one resource.
 type resource struct {
 	info       store.Info
 	collection store.Collection
@@ -46,7 +46,7 @@ type resource struct {
 	rv         string            // the highest of the objects
 }
 
-// fatalError ends the reading of a bundle. Other errors are those of one file.
+// fatalError ends the reading of a bundle. Any other error ends the reading of one file.
 type fatalError struct{ err error }
 
 func (e *fatalError) Error() string { return e.err.Error() }
@@ -65,7 +65,7 @@ func newResources(served []*metav1.APIResourceList, db *bolt.DB, at time.Time) *
 	}
 }
 
-// add adds the objects of a file: an array, a list or one object. What is none of these, such as the errors
+// add adds the objects of a file: an array, a list or one object. Anything else, such as the errors
 // of a collector, is left out. If a part of the file can't be read, the objects before it are added.
 func (rs *resources) add(ctx context.Context, name string, body io.Reader) error {
 	rs.in.Reset(body)
@@ -219,7 +219,7 @@ func intoItems(dec *jsontext.Decoder) (ok bool, err error) {
 }
 
 // namedLike returns the kind of the resource that a file is named after: some versions of Troubleshoot
-// leave out what the objects are. It is empty if there is none.
+// leave out the type of objects. It is empty if there is none.
 func (rs *resources) namedLike(name string) schema.GroupVersionKind {
 	name, _, _ = strings.Cut(strings.TrimPrefix(name, folder), "/")
 	name = strings.ReplaceAll(strings.TrimSuffix(name, path.Ext(name)), "-", "")
@@ -304,13 +304,13 @@ func (rs *resources) complete() error {
 	return err
 }
 
-// checkpoint returns the highest resourceVersion of the objects of a resource as that of its collection.
+// checkpoint returns a checkpoint at the highest resourceVersion of a resource's objects.
 func (rs *resources) checkpoint(r *resource) store.Checkpoint {
 	return store.Checkpoint{RV: r.rv, LastList: rs.at}
 }
 
-// resource returns the resource of a kind, which has no objects at first. What it is called is what the
-// server said, or a guess if the bundle does not have that.
+// resource returns the resource of a kind, which has no objects at first. Its name comes from the
+// server's discovery, or is a guess if the bundle does not have that.
 func (rs *resources) resource(of schema.GroupVersionKind, namespaced bool) (*resource, error) {
 	if r := rs.found[of.GroupKind()]; r != nil {
 		return r, nil
@@ -338,7 +338,7 @@ func (rs *resources) resource(of schema.GroupVersionKind, namespaced bool) (*res
 	return r, nil
 }
 
-// version returns what the server served of a version.
+// version returns the resources that the server served in a version.
 func (rs *resources) version(v schema.GroupVersion) []metav1.APIResource {
 	for _, l := range rs.served {
 		if l.GroupVersion == v.String() {

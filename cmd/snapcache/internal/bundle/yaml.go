@@ -15,8 +15,8 @@ import (
 // errLargeYAML is the error of a file, from the object on that is too large.
 var errLargeYAML = fmt.Errorf("an object of more than %d MiB of YAML", maxYAMLBytes>>20)
 
-// yamlParts splits YAML before each item of a sequence that is not indented, as a list of objects is: what
-// is decoded at once is one object. Blank lines and comments between the parts are skipped.
+// yamlParts splits YAML before each item of a sequence that is not indented, as a list of objects is, so
+// that one object is decoded at a time. Blank lines and comments between the parts are skipped.
 func yamlParts(in *bufio.Reader) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		var part []byte

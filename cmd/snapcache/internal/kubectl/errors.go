@@ -56,7 +56,7 @@ func message(err error) (text string, standard bool) {
 	return err.Error(), false
 }
 
-// listError adds to an error of a list what was requested, as kubectl does.
+// listError adds the requested resource and selectors to an error of a list, as kubectl does.
 func listError(err error, r *resource, o Options) error {
 	status, ok := errors.AsType[*apierrors.StatusError](err)
 	if !ok || !apierrors.IsBadRequest(err) && !apierrors.IsNotFound(err) {

@@ -14,7 +14,7 @@ import (
 	"github.com/snapcache/snapcache/object"
 )
 
-// Get prints what the arguments name, as "kubectl get" does. Messages and the server's warnings go
+// Get prints the objects that the arguments name, as "kubectl get" does. Messages and the server's warnings go
 // to errOut. An error of type [*Error] is in kubectl's words.
 //
 // With Options.Watch or WatchOnly it returns when ctx ends or when the server ends the watch. If out
@@ -138,7 +138,7 @@ type Options struct {
 	OutputWatchEvents bool
 }
 
-// Formats are the values of option -o. Those that end in "=" need a template after it.
+// Formats are the values of option -o. A value that ends in "=" needs a template after it.
 func Formats() []string {
 	return []string{"wide", "json", "yaml", "kyaml", "name", columnsFormat + "=", "jsonpath=", "jsonpath-as-json=", "jsonpath-file=", "go-template=", "go-template-file="}
 }

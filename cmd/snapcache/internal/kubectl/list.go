@@ -108,7 +108,7 @@ func decode(raw []byte) (*unstructured.Unstructured, error) {
 	return u, utiljson.Unmarshal(raw, &u.Object)
 }
 
-// decodeRow returns a row. Of its object only what is printed is kept: namespace and labels.
+// decodeRow returns a row. It keeps only the printed parts of its object: namespace and labels.
 func decodeRow(raw []byte) (metav1.TableRow, error) {
 	var in struct {
 		Cells  json.RawMessage `json:"cells"`

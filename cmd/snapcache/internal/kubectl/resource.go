@@ -123,7 +123,7 @@ func (rs resources) inCategory(category string) []*resource {
 
 const acceptDiscovery = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
-// resources returns what the server serves, the preferred version of each group first.
+// resources returns the server's resources, the preferred version of each group first.
 func (c *client) resources(ctx context.Context) (all []*resource, err error) {
 	for _, path := range []string{"/api", "/apis"} {
 		var groups apidiscovery.APIGroupDiscoveryList

@@ -125,8 +125,8 @@ func (c *client) nextTable(r *resource, withKind, another bool, s *sections, w *
 	return t, err
 }
 
-// objectTables prints named objects: those of one resource, if they are named one after the other,
-// in one table.
+// objectTables prints named objects. Objects of one resource that are named one after the other share
+// a table.
 func (c *client) objectTables(ctx context.Context, t targets, s *sections, w *tabwriter.Writer) (errs []error) {
 	type answer struct {
 		of  *resource

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// targets are what the arguments name: either types, whose objects are listed, or objects.
+// targets are named by the arguments: either types, whose objects are listed, or objects.
 type targets struct {
 	types   []*resource
 	objects []target

@@ -15,7 +15,7 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 )
 
-// watch prints what there is, unless only the watch is requested, and then each change.
+// watch prints the present objects, unless only the watch is requested, and then each change.
 func (c *client) watch(ctx context.Context, t targets) error {
 	one, err := t.one()
 	if err != nil {

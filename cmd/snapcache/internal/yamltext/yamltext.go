@@ -21,10 +21,10 @@ const (
 )
 
 // Write writes a document as the YAML library does, byte for byte, at a fraction of its cost:
-// the library spends a millisecond on a pod. What is rare, such as a string of several lines, is
+// the library spends a millisecond on a pod. Rare values, such as a string of several lines, are
 // left to the library.
 //
-// The text is what sigs.k8s.io/yaml's JSONToYAML returns, but for any JSON. JSONToYAML reads the
+// The text equals the result of sigs.k8s.io/yaml's JSONToYAML, but for any JSON. JSONToYAML reads the
 // JSON with a YAML parser, which refuses some valid JSON ("\/", escaped surrogate pairs, the
 // characters U+007F and U+FFFF, keys of more than 1024 bytes), and writes the key "<<" in a way
 // that reads as a merge instruction.
