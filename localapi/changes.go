@@ -18,7 +18,7 @@ import (
 // complete.
 const Bookmark store.EventType = "BOOKMARK"
 
-// ChangeQuery selects changes: those after Since, a resourceVersion, or those that the cache
+// ChangeQuery selects the changes after Since, a resourceVersion, or the changes that the cache
 // received at SinceTime or later, in whole seconds. A change whose date is before the one of an earlier
 // change is among them: the clock was wrong. Exactly one of the two must be set.
 type ChangeQuery struct {
@@ -267,7 +267,7 @@ func (t *changeStream) classify(e store.Event, since string, misdated bool) (kin
 // dates finds the dates of events that a clock which was behind has made: they are before the date of an
 // event that came earlier.
 type dates struct {
-	newest time.Time // of those so far that are not in the future
+	newest time.Time // date so far that is not in the future
 	now    time.Time
 }
 

@@ -15,7 +15,7 @@ var (
 	// ErrNoAgent means that no agent answers on a socket.
 	ErrNoAgent = errors.New("no agent answers")
 
-	// ErrOtherServer means that what answers on a socket is no agent, or one of another version.
+	// ErrOtherServer means that no agent answers on a socket but another program, or another version.
 	ErrOtherServer = errors.New("it may have another version")
 
 	// ErrSocketTaken means that an agent already listens on a socket.

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// parameters are those of a URL, each with the field of a query that has its value.
+// parameters maps the parameters of a URL to the fields of a query that have their values.
 type parameters map[string]any
 
 func (q *KeyQuery) parameters() parameters {
@@ -56,7 +56,7 @@ func (p parameters) encode() url.Values {
 	return v
 }
 
-// decode sets the fields to the values in v. Those of empty and missing ones stay as they are.
+// decode sets the fields to the values in v. The fields of empty and missing values stay as they are.
 func (p parameters) decode(v url.Values) (err error) {
 	for name, field := range p {
 		text, expected := v.Get(name), ""

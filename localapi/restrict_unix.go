@@ -5,5 +5,5 @@ package localapi
 import "syscall"
 
 // restrict sets the mode of a socket before it has a name. On Linux its file gets this mode, so that no
-// other user can connect before Listen sets that of the file. Elsewhere this has no effect.
+// other user can connect before Listen sets the file's. Elsewhere this has no effect.
 func restrict(fd uintptr) { _ = syscall.Fchmod(int(fd), 0o600) }

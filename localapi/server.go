@@ -12,8 +12,8 @@ import (
 // streamBufferBytes is how much of a stream is collected before it is sent.
 const streamBufferBytes = 32 << 10
 
-// WriteLimit is how long a client may take to accept what is written at once: a person may have stopped at
-// a page of an answer. Whatever it accepts of a stream begins another one.
+// WriteLimit is how long a client may take to accept the bytes of one write: a person may have stopped at
+// a page of an answer. With each part of a stream that it accepts the time begins again.
 const WriteLimit = 10 * time.Minute
 
 // progressEvery is the shortest time between two progress lines.
@@ -102,7 +102,7 @@ func (h handler) changes(r *http.Request, s *stream) error {
 	})
 }
 
-// patient writes an answer with WriteLimit. Not every writer has deadlines: those of tests have none.
+// patient writes an answer with WriteLimit. Not every writer has deadlines: in tests some have none.
 type patient struct{ w http.ResponseWriter }
 
 // Write implements io.Writer.
@@ -179,7 +179,7 @@ func (s *stream) progress(v any) {
 
 // end completes the answer, or ends it with err.
 func (s *stream) end(err error) {
-	patient{s.w}.renew() // for what net/http writes
+	patient{s.w}.renew() // for the writes of net/http
 	if s.lost != nil {
 		abort()
 	}

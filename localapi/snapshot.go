@@ -50,7 +50,7 @@ type snapshotLine struct {
 }
 
 // SnapshotHandler makes a snapshot for each request, and aborts it if the client disconnects. The
-// answer is a stream like those of [Handler].
+// answer is a stream as in [Handler].
 func SnapshotHandler(create CreateSnapshot) http.Handler {
 	return streamed(func(r *http.Request, s *stream) error {
 		made, err := create(r.Context(), func(step string, done, total int64) {

@@ -140,8 +140,8 @@ func (s *Status) Headline() string {
 	return text
 }
 
-// Alarms returns the alarms, the worst first; within a level, those of the whole agent come before
-// those of collections.
+// Alarms returns the alarms, the worst first; within a level, the whole agent's come before the
+// collections'.
 func (s *Status) Alarms() []Alarm {
 	var all []Alarm
 	add := func(on bool, l Level, where, what, why string) {

@@ -41,7 +41,7 @@ type Source interface {
 	// seen all before.
 	//
 	// With q.Follow it continues with later changes, each batch followed by a bookmark. It then
-	// returns only with an error: that of ctx, ErrNoAgent if the agent stops, or ErrTooOld if the
+	// returns only with an error: ctx's, ErrNoAgent if the agent stops, or ErrTooOld if the
 	// history that was followed is gone. All changes before a bookmark were delivered: after a
 	// corrupt entry there is no bookmark.
 	Changes(ctx context.Context, collection string, q ChangeQuery, each func(Change) error) error
@@ -111,10 +111,10 @@ type AgentStatus struct {
 	// Server is the kube-apiserver's URL, Connected whether the last request succeeded.
 	Server    string `json:"server,omitempty"`
 	Connected bool   `json:"connected"`
-	// Fallback reports that Server is that of the configuration's fallbackContext.
+	// Fallback reports that Server belongs to the configuration's fallbackContext.
 	Fallback bool `json:"fallback,omitempty"`
 
-	// Problem is what keeps the whole agent from catching up, in one line.
+	// Problem is the cause that keeps the whole agent from catching up, in one line.
 	Problem string `json:"problem,omitempty"`
 
 	// ConfigLoaded is when the configuration in force was read. ConfigProblem is why a newer one
@@ -186,7 +186,7 @@ type Collection struct {
 
 	Updates
 
-	// Indexes are the complete indexes, Building those being built.
+	// Indexes are the complete indexes, Building the unfinished ones.
 	Indexes  []string `json:"indexes"`
 	Building []string `json:"building,omitempty"`
 
@@ -216,7 +216,7 @@ type Collection struct {
 	Corrupt bool `json:"corrupt,omitempty"`
 }
 
-// Scope is what a collection caches: a resource, and the part of its objects.
+// Scope is the resource that a collection caches, and the part of its objects.
 type Scope struct {
 	Group    string `json:"group,omitempty"`
 	Version  string `json:"version,omitempty"` // empty until the server was asked

@@ -81,7 +81,7 @@ type verifyLine struct {
 }
 
 // VerifyHandler verifies for each request, and stops if the client disconnects. The answer is a
-// stream like those of [Handler].
+// stream as in [Handler].
 func VerifyHandler(verify Verify) http.Handler {
 	return streamed(func(r *http.Request, s *stream) error {
 		var q VerifyQuery

@@ -21,10 +21,10 @@ import (
 //
 // It is immutable and safe for concurrent use. It is a [runtime.Object] and a
 // [metav1.ObjectMetaAccessor], so client-go's key and index functions work on
-// it; those decode the whole metadata, so on hot paths use the getters here.
+// it; they decode the whole metadata, so on hot paths use the getters here.
 type Object struct {
 	raw    []byte
-	parsed *parsed // nil if the object was made by [FromGo], whose metadata is that of its Go form
+	parsed *parsed // nil if the object was made by [FromGo]: then the Go form has the metadata
 	form   *goForm // nil for none
 }
 
@@ -184,7 +184,7 @@ func parseMeta(raw []byte) (*Object, error) {
 	return o, nil
 }
 
-// known returns what was parsed, which for the zero Object is nothing.
+// known returns the parsed metadata, which is empty for the zero Object.
 func (o *Object) known() *parsed {
 	if o.parsed == nil {
 		return &parsed{}
@@ -279,8 +279,8 @@ func Key(namespace, name string) string {
 	return namespace + "/" + name
 }
 
-// Field returns the value at a field path as text, and whether it exists. Paths are those of
-// [Prune]: names joined by dots, a dot inside a name escaped with a backslash. Objects and arrays
+// Field returns the value at a field path as text, and whether it exists. Paths have
+// the form of [Prune]'s: names joined by dots, a dot inside a name escaped with a backslash. Objects and arrays
 // are returned as their JSON.
 func (o *Object) Field(path string) (string, bool) {
 	r := gjson.GetBytes(o.JSON(), path)

@@ -25,7 +25,7 @@ const maxPath = 512
 // it the same way; characters with a special meaning in gjson are excluded.
 var fieldPath = regexp.MustCompile(`^([A-Za-z0-9_/-]|\\\.)+(\.([A-Za-z0-9_/-]|\\\.)+)*$`)
 
-// IsPath reports whether path is that of a field: keys with dots between them, as in spec.nodeName.
+// IsPath reports whether path can name a field: keys with dots between them, as in spec.nodeName.
 // Keys consist of ASCII letters, digits, '-', '_', '/' and dots that are escaped with a backslash, as
 // in metadata.annotations.example\.com/owner.
 func IsPath(path string) bool { return len(path) <= maxPath && fieldPath.MatchString(path) }
@@ -255,7 +255,7 @@ func (p Prune) appendProtobuf(dst, raw []byte) ([]byte, error) {
 	return append(append(dst, protobufPrefix...), message...), nil
 }
 
-// without appends a message to dst without what is at steps, at least one.
+// without appends a message to dst without the field at steps, of which there is at least one.
 func without(dst, message []byte, steps []step) ([]byte, error) {
 	for len(message) > 0 {
 		number, typ, size := protowire.ConsumeField(message)

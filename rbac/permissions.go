@@ -60,7 +60,7 @@ func Of(cfg *config.AgentConfiguration) Permissions {
 	return permissions
 }
 
-// addAccess adds what is needed to let the cluster's users in.
+// addAccess adds the permissions that are needed to let the cluster's users in.
 func (r *Permissions) addAccess(a config.Access) {
 	create := []string{"create"}
 	r.Cluster = append(r.Cluster,
@@ -102,7 +102,7 @@ type Permission struct {
 	Namespace       string // empty for the whole cluster
 }
 
-// Each returns the permissions one by one, for each resource, object and namespace; those for the
+// Each returns the permissions one by one, for each resource, object and namespace. Permissions for the
 // whole cluster come first. As on the server, the permission on a Namespace object is in that
 // namespace.
 func (r Permissions) Each() []Permission {

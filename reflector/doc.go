@@ -1,5 +1,5 @@
-// Package reflector is the state machine that fills a queue from a kube-apiserver. It does what
-// client-go's Reflector does, and can also start from a checkpoint.
+// Package reflector is the state machine that fills a queue from a kube-apiserver. It works
+// like client-go's Reflector, and can also start from a checkpoint.
 //
 //	resume ──ok──► watch ──410, guards──► list ──► watch
 //	   └── no checkpoint ──► list    └─ EOF, timeout, 429, 5xx, refused ─► wait ─► resume, same RV

@@ -98,7 +98,7 @@ func Canary(c store.Collection, server Versions, log *slog.Logger) Guard {
 
 // checkCanary reports whether a stored object and the server's are the same. A [*RelistError] means
 // that the server's proves another history. A 410 means that the server has compacted the state at
-// the checkpoint, and that its newest proves nothing. Any other error is that of the request.
+// the checkpoint, and that its newest proves nothing. Any other error is the request's.
 func checkCanary(ctx context.Context, server Versions, stored store.Header, state store.State) (same bool, err error) {
 	checkpoint := state.RV
 	at, known := checkpoint, checkpoint
@@ -183,7 +183,7 @@ func sameHistory(stored store.Header, checkpoint, uid, rv string) error {
 	return nil
 }
 
-// clusterChanged returns a [*RelistError] if the server's cluster is not that of the checkpoint.
+// clusterChanged returns a [*RelistError] if the server's cluster is not the checkpoint's.
 //
 // Two forms of an identity ("uid:…", "ca:…") can't be compared: the form depends on permissions, and
 // a change of permissions does not change the cluster. The probe follows in any case. A checkpoint
@@ -197,8 +197,8 @@ func (r *Reflector) clusterChanged(cluster string) error {
 	return newRelistError(store.ReasonClusterChanged, "checkpoint is of cluster %s, this is %s", r.cluster, cluster)
 }
 
-// schemaChanged compares the server's schema with that of the stored objects. It returns nil if the
-// two are equal, or if the server's is not known now.
+// schemaChanged compares the server's schema with the stored objects'. It returns nil if the two are
+// equal, or if the server's is not known now.
 func (r *Reflector) schemaChanged(ctx context.Context) error {
 	now, err := r.opts.Schema(ctx)
 	if err != nil {
@@ -207,7 +207,7 @@ func (r *Reflector) schemaChanged(ctx context.Context) error {
 	return r.anotherSchema(now)
 }
 
-// anotherSchema compares a schema, empty if it is not known, with that of the stored objects.
+// anotherSchema compares a schema, empty if it is not known, with the stored objects'.
 func (r *Reflector) anotherSchema(now string) error {
 	if now == "" || now == r.schema {
 		return nil

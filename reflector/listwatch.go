@@ -269,7 +269,7 @@ var (
 const progressItems = 1000
 
 // watchList makes the list with a watch, which it keeps for Watch to continue. On errNoWatchList no
-// item was delivered. The contract is that of KEP-3157.
+// item was delivered. KEP-3157 has the contract.
 func (p *lister) watchList(ctx context.Context) (rv string, err error) {
 	yes := true
 	s, err := p.watch(ctx, metav1.ListOptions{
@@ -396,7 +396,7 @@ func itemType(list runtime.Object) (name string) {
 	return name
 }
 
-// SameType returns a guard that compares the type of the first readable stored object with that of
+// SameType returns a guard that compares the type of the first readable stored object with the type of
 // the object that the newest probe returned. One ListerWatcher looks like another, so the stored
 // objects may be of another resource, or of another version of it. If either has no type, as
 // objects of typed clients don't, the guard passes.

@@ -130,8 +130,8 @@ type Observer interface {
 	// [*MassDeleteError] if a list was held back.
 	Phase(p Phase, err error)
 
-	// Listing reports the progress of a list: the number of items that were read and of those
-	// that remain, -1 if the server does not report it.
+	// Listing reports the progress of a list: the numbers of items that were read and that remain, the
+	// latter -1 if the server does not report it.
 	Listing(reason store.Reason, read, remaining int64)
 
 	// Listed reports a list that is complete and queued.

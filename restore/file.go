@@ -14,7 +14,7 @@ import (
 	"github.com/snapcache/snapcache/store/bolt"
 )
 
-// Outcome is what happened to a file.
+// Outcome is the result of opening a file.
 type Outcome string
 
 // The outcomes.
@@ -230,7 +230,7 @@ func asideName(path, reason string, now time.Time) string {
 	}
 }
 
-// hints are what the operator can do about a database or snapshot that can't be used.
+// hints are next steps for the operator of a database or snapshot that can't be used.
 var hints = []struct {
 	err  error
 	hint string

@@ -43,7 +43,7 @@ func (f From) String() string {
 // A restored database may resume its watches. A snapshot is a complete state: objects and
 // checkpoint were written by one transaction and copied by one, so a watch from the checkpoint
 // sends exactly the missing changes, as to an agent that was offline for as long. The guards are
-// those of every resume, but one is stricter: the identity of the cluster must be equal
+// the same as of every resume, but one is stricter: the identity of the cluster must be equal
 // (bolt.DB.Origin).
 func FromSnapshot(ctx context.Context, name, path string, opts bolt.Options, now time.Time, progress snapshot.Progress) (verdict File, err error) {
 	verdict = File{Path: path, Outcome: Created}

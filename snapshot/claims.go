@@ -13,22 +13,22 @@ import (
 	"github.com/snapcache/snapcache/store/bolt"
 )
 
-// A snapshot may come from anywhere, and a checksum proves only that its writer computed one. What the
-// manifest claims is checked before it is shown, and before a byte is unpacked.
+// A snapshot may come from anywhere, and a checksum proves only that its writer computed one. The
+// manifest's claims are checked before they are shown, and before a byte is unpacked.
 const (
 	// maxCollections limits the memory of a manifest, whose collections may have two bytes each.
 	maxCollections = 10_000
 
 	// A database is compressed already, page by page, so a snapshot has a third of its length or more.
-	// Only the first pages of a small one are mostly empty. What unpacks to more than looseBytes and
-	// maxRatio times the snapshot is no database.
+	// Only the first pages of a small one are mostly empty. A content of more than looseBytes and
+	// maxRatio times the snapshot's length is no database.
 	maxRatio   = 64
 	looseBytes = 64 << 20
 )
 
 var errManyCollections = fmt.Errorf("it has more than %d collections", maxCollections)
 
-// collections are those of a manifest. Decoding ends at maxCollections.
+// collections are listed in a manifest. Decoding ends at maxCollections.
 type collections []Collection
 
 // UnmarshalJSON implements [json.Unmarshaler].

@@ -50,8 +50,8 @@ type Snapshot struct {
 	Err      error
 }
 
-// Create makes a snapshot of an open database, which stays readable and writable meanwhile. Errors
-// are those of [bolt.DB.Backup], [ErrBusy], and write errors. On an error no file is left behind.
+// Create makes a snapshot of an open database, which stays readable and writable meanwhile. It fails
+// with the errors of [bolt.DB.Backup], with [ErrBusy], and with write errors. On an error no file is left behind.
 func (d Dir) Create(ctx context.Context, db *bolt.DB, now time.Time, progress Progress) (s *Snapshot, err error) {
 	if progress == nil {
 		progress = func(Step, int64, int64) {}
@@ -223,8 +223,8 @@ func (d Dir) Find(name string) string {
 	return name
 }
 
-// Prune removes snapshots made by [Dir.Create]: all but the newest keep, and those older than
-// maxAge, but never the newest intact one. It also removes the unfinished files of a crash. It
+// Prune removes snapshots made by [Dir.Create]: all but the newest keep, and all older than maxAge,
+// but never the newest intact one. It also removes the unfinished files of a crash. It
 // returns the removed snapshots, oldest first. 0 means no limit.
 //
 // The clock may be wrong, or may have been when a snapshot was made. So if snapshots are made at an
@@ -278,7 +278,7 @@ func (d Dir) Prune(ctx context.Context, keep int, maxAge, interval time.Duration
 }
 
 // made returns when a snapshot was made, by the clock of then: the time in its name, which is later than
-// those of all older snapshots, is that of its manifest unless the clock was behind.
+// in the names of all older snapshots, equals its manifest's unless the clock was behind.
 func (s Snapshot) made() time.Time {
 	if s.Manifest != nil {
 		return s.Manifest.Created

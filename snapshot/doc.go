@@ -4,7 +4,7 @@
 // Invariants:
 //
 //   - A file with the name of a snapshot is complete. It is written under a temporary
-//     name, synced, renamed, and the directory is synced. What a crash leaves behind is
+//     name, synced, renamed, and the directory is synced. Leftovers of a crash are
 //     removed when the next snapshot is made or rotated.
 //   - A snapshot is one state that the database had: objects, indexes, history and
 //     checkpoint belong together.

@@ -23,7 +23,7 @@ var (
 )
 
 // Named returns err for the file that a user gave in place of file, a temporary one that was made of it:
-// its text, and the path of a *store.CorruptionError, are those of path.
+// its text, and the path of a *store.CorruptionError, name path instead.
 func Named(err error, file, path string) error {
 	if err == nil {
 		return nil

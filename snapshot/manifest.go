@@ -158,7 +158,7 @@ func readManifest(r io.Reader, path string) (*Manifest, error) {
 		return nil, corrupt(path, "its manifest: "+err.Error())
 	}
 	if m.Database.Format > bolt.EncryptedFormat {
-		return m, nil // a newer version may claim what this one does not know
+		return m, nil // a newer version may make claims that this one does not know
 	}
 	if err := m.validate(); err != nil {
 		return nil, corrupt(path, "its manifest: "+err.Error())

@@ -24,8 +24,8 @@ const tempName = ".unpacked-*"
 const maxWindowBytes = 8 << 20
 
 // Unpack writes the database in the snapshot at path to w. The caller must not use the output
-// before Unpack has returned without an error. Errors are those of [ReadManifest], of reading and
-// writing, and of ctx.
+// before Unpack has returned without an error. It fails with the errors of [ReadManifest], of
+// reading and writing, and of ctx.
 //
 // progress may be nil.
 func Unpack(ctx context.Context, path string, w io.Writer, progress Progress) (*Manifest, error) {
@@ -33,7 +33,7 @@ func Unpack(ctx context.Context, path string, w io.Writer, progress Progress) (*
 }
 
 // UnpackFile is [Unpack] to a new file, which only this user may read. It does not sync the file. Before
-// it writes, it compares the length in the manifest with that of the snapshot, with the free space
+// it writes, it compares the length in the manifest with the snapshot's, with the free space
 // ([bolt.ErrNoRoom]) and with maxBytes, the quota of a database, 0 for none ([ErrQuota]).
 func UnpackFile(ctx context.Context, path, file string, maxBytes int64, progress Progress) (*Manifest, error) {
 	m, packed, err := ReadManifest(path)

@@ -49,7 +49,7 @@ func DropIn(dir string) string {
 		"\"ReadWritePaths=%s\", and restart it; the user snapcache has to own the directory", dir, dir)
 }
 
-// ReadOnlyHint returns the next step if err is that of a read-only directory, and the unit may be the
+// ReadOnlyHint returns the next step if err is due to a read-only directory, and the unit may be the
 // reason. It is empty for any other error, outside of a service, and below the service's own directories.
 func ReadOnlyHint(err error, dir string) string {
 	if !errors.Is(err, syscall.EROFS) || os.Getenv("NOTIFY_SOCKET") == "" || MayWrite(os.DirFS("/"), dir) {

@@ -29,11 +29,11 @@ const extension = 30 * time.Second
 
 func extend() string { return fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d\n", extension.Microseconds()) }
 
-// Starting reports what the service does before it is up, and asks for more time to start than
+// Starting reports a step of the service's start, and asks for more time to start than
 // TimeoutStartSec= allows.
 func Starting(text string) error { return send(extend() + status(text)) }
 
-// Stopping reports that the service is shutting down, and what it still does.
+// Stopping reports that the service is shutting down, and the step that it is at.
 func Stopping(text string) error { return send(daemon.SdNotifyStopping + "\n" + status(text)) }
 
 // Working asks for more time to start or to stop than the unit allows. It also feeds the watchdog,

@@ -3,8 +3,8 @@
 // file with the ConfigMap.
 //
 // After a kill and a restart it does not list the ConfigMaps again: its cache has the state before,
-// and the server sends what has changed since. Its results are in the files, so it does only the
-// work that is left.
+// and the server sends the changes since. Its results are in the files, so it does only the
+// remaining work.
 //
 //	go run ./examples/controller -kubeconfig ~/.kube/config -state /tmp/digests
 package main

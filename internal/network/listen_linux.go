@@ -43,8 +43,8 @@ func listen() (came <-chan struct{}, stop func(), err error) {
 	return values, func() { _ = f.Close(); <-ended }, nil
 }
 
-// isNew reports whether messages of the kernel have an address or a route that is new or changed. What is
-// gone makes no server reachable.
+// isNew reports whether messages of the kernel have an address or a route that is new or changed. A
+// removed one makes no server reachable.
 func isNew(b []byte) bool {
 	messages, err := syscall.ParseNetlinkMessage(b)
 	for _, m := range messages {

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// Account is what one request holds of its client's share of bytes: its header, and what the answer needs as
-// long as the client takes it. It is safe for concurrent use. A nil *Account has no limit.
+// Account counts the bytes that one request holds of its client's share: its header, and the memory of the
+// answer while the client reads it. It is safe for concurrent use. A nil *Account has no limit.
 type Account struct {
 	of     *Shares
 	client any
@@ -32,7 +32,7 @@ func (a *Account) Hold(bytes int) bool {
 	return true
 }
 
-// Free takes back a part of what Hold has added.
+// Free takes back a part of the bytes that Hold has added.
 func (a *Account) Free(bytes int) {
 	if a == nil {
 		return
@@ -43,7 +43,7 @@ func (a *Account) Free(bytes int) {
 	a.of.Give(a.client, int64(bytes))
 }
 
-// Close frees what the request holds.
+// Close frees all bytes of the request.
 func (a *Account) Close() {
 	a.mu.Lock()
 	held := a.held

@@ -1,2 +1,2 @@
-// Package quota limits what each of many clients may do: how often, and how much at once.
+// Package quota limits how often each of many clients may act, and how much it may hold at once.
 package quota

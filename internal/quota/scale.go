@@ -13,8 +13,8 @@ const (
 	maxScale = 256
 )
 
-// Scale returns by what the limits of a node are multiplied: 1, or more if this process was given more
-// memory than a node's (GOMEMLIMIT), as a hub of thousands of agents is.
+// Scale returns the factor for the limits of a node: 1, or more if this process was given more memory than
+// a node's (GOMEMLIMIT), as a hub of thousands of agents is.
 func Scale() int { return scale(debug.SetMemoryLimit(-1)) }
 
 func scale(memory int64) int {

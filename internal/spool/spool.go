@@ -80,7 +80,7 @@ func (s *Spool) Finish(err error) {
 	s.sink.finish(err)
 }
 
-// Bytes returns the length of what was added, up to the last few that are still to be written before
+// Bytes returns the number of added bytes, except for the last few, which are still to be written, before
 // Finish.
 func (s *Spool) Bytes() int64 { return s.sink.bytes() }
 

@@ -1,5 +1,5 @@
 // Package forward sends the requests that a cache does not answer to the cluster's kube-apiserver: writes,
-// exec and log, what is not cached.
+// exec and log, resources that are not cached.
 //
 // Invariants:
 //
@@ -12,5 +12,5 @@
 //   - An answer that the server does not finish is cut, so that no client takes a part for the whole.
 //   - A client that does not go on with its body, or with reading its answer, is cut. A stream on which
 //     nothing happens is not, but the number of requests, and of connections that have changed their
-//     protocol, is limited, so that no user takes what others need.
+//     protocol, is limited, so that no user takes the places of others.
 package forward

@@ -17,14 +17,14 @@ const (
 	// of its answer.
 	stall = time.Minute
 
-	// leftover is how long net/http may read what is left of a body that the server did not want.
+	// leftover is how long net/http may read the rest of a body that the server did not want.
 	leftover = 5 * time.Second
 
 	// unwanted is how long a client may take to send the next part of a body that the server did not want.
 	unwanted = time.Second
 )
 
-// exchange is a request with its answer. Its deadlines are renewed by progress, in place of those of
+// exchange is a request with its answer. Its deadlines are renewed by progress; they replace the ones for
 // the whole request. It is the http.ResponseWriter of the answer.
 type exchange struct {
 	http.ResponseWriter
@@ -35,7 +35,7 @@ type exchange struct {
 	hijacked bool
 }
 
-// newExchange removes the deadlines of a request. Not every writer has deadlines: those of tests have
+// newExchange removes the deadlines of a request. Not every writer has deadlines: in tests some have
 // none.
 func newExchange(w http.ResponseWriter, r *http.Request) *exchange {
 	x := &exchange{ResponseWriter: w, control: http.NewResponseController(w)}
@@ -47,7 +47,7 @@ func newExchange(w http.ResponseWriter, r *http.Request) *exchange {
 	return x
 }
 
-// end sets the deadlines for what net/http has still to do.
+// end sets the deadlines for the work that net/http has left.
 func (x *exchange) end() {
 	if x.hijacked {
 		return
@@ -93,8 +93,8 @@ func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return hijacked{conn}, buffer, nil
 }
 
-// hijacked is a connection whose protocol has changed. It may be idle, but what is written has to be
-// accepted.
+// hijacked is a connection whose protocol has changed. It may be idle, but the other side has to accept
+// written bytes in time.
 type hijacked struct{ net.Conn }
 
 func (c hijacked) Write(p []byte) (int, error) {

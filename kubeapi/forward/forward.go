@@ -24,8 +24,8 @@ const (
 	// these, and of maxUpgrades, a user gets half, or less if others have some.
 	maxRequests = 500
 
-	// maxUpgrades limits those that may change the protocol of their connection, such as exec. Each has
-	// a connection of its own on both sides.
+	// maxUpgrades limits the requests that may change the protocol of their connection, such as exec. Each
+	// has a connection of its own on both sides.
 	maxUpgrades = 64
 )
 
@@ -72,7 +72,7 @@ func New(opts Options) *Handler {
 	return h
 }
 
-// Connect sets the server. The configuration has its address, and what makes it trusted, but no
+// Connect sets the server. The configuration has its address and its authorities, but no
 // credentials.
 func (h *Handler) Connect(config *rest.Config) error {
 	base, err := url.Parse(config.Host)
@@ -199,7 +199,7 @@ func (h *Handler) warn(what string, err error) {
 	h.logged.Do(func() { h.opts.Log.Warn(what+"; other failures of this minute are not logged", "error", err) })
 }
 
-// buffers are those of ReverseProxy.
+// buffers is the pool of buffers of ReverseProxy.
 type buffers struct{ pool sync.Pool }
 
 const bufferBytes = 32 << 10

@@ -9,8 +9,8 @@ import (
 )
 
 // The answers to requests that are not forwarded, or that the server does not answer. client-go repeats
-// a request, whatever it does, if the answer has a Retry-After: only those that the server can't have
-// seen have one.
+// a request, whatever it does, if the answer has a Retry-After: only answers to requests that the server
+// can't have seen have one.
 var (
 	errDisconnected = status.Later(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable,
 		"the kube-apiserver can't be reached, and this request is not one that the cache answers")

@@ -18,14 +18,14 @@ const (
 	temporary = ".tmp" // the suffix of a file that is being written
 )
 
-// maxDocument limits a document, in bytes. Those of Kubernetes have up to 1 MB, those of a group with
-// many large custom resources some more.
+// maxDocument limits a document, in bytes. Kubernetes's documents have up to 1 MB, a group with many large
+// custom resources some more.
 const maxDocument = 64 << 20
 
-// maxHash limits a hash, in bytes. That of Kubernetes has 128.
+// maxHash limits a hash, in bytes. Kubernetes's have 128.
 const maxHash = 256
 
-// document is what is known of a document on disk.
+// document describes a document on disk.
 type document struct {
 	hash string // the server's, of the JSON
 	size int64  // of the JSON, in bytes
@@ -54,8 +54,8 @@ func validHash(hash string) bool {
 	})
 }
 
-// write writes a document to a temporary file in dir, durably, and returns its path. The error names
-// what is wrong if body is not one JSON object.
+// write writes a document to a temporary file in dir, durably, and returns its path. The error
+// describes the fault if body is not one JSON object.
 func write(dir, path, hash string, body io.Reader) (file string, err error) {
 	f, err := os.CreateTemp(dir, "*"+temporary) // has mode 0600
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// root is the path of the index; those of the documents are below it.
+// root is the path of the index; the documents' paths are below it.
 const root = "/openapi/v3"
 
 // maxIndex limits the server's index, in bytes. An entry takes about 300.
@@ -69,7 +69,7 @@ func Open(dir string) (*Mirror, error) {
 }
 
 // Refresh makes the mirror one of the given versions of groups. It downloads the documents whose hash
-// has changed and removes those of other versions. get returns the body at a path of the server, with
+// has changed and removes the documents of other versions. get returns the body at a path of the server, with
 // the query.
 //
 // A document that can't be downloaded, or that the server does not have, stays as it was; the error

@@ -69,8 +69,8 @@ type cell struct {
 	Time       string // the exact time of Text
 }
 
-// sheet returns the handler of a page that fill fills. After an error the page has what was read
-// before, the error, and its status.
+// sheet returns the handler of a page that fill fills. After an error the page has the
+// content that was read before, the error, and its status.
 func (h *handler) sheet(fill func(*http.Request, *sheet) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		code := http.StatusOK
@@ -82,7 +82,7 @@ func (h *handler) sheet(fill func(*http.Request, *sheet) error) http.HandlerFunc
 	}
 }
 
-// link returns a URL. The parameters are names and values; those without a value are left out.
+// link returns a URL. The parameters are names and values; a name without a value is left out.
 func link(path, id, page string, parameters ...string) string {
 	query := url.Values{}
 	for i := 0; i < len(parameters); i += 2 {
@@ -97,7 +97,7 @@ func link(path, id, page string, parameters ...string) string {
 	return u
 }
 
-// collections shows all collections or, with the parameter namespace, those with objects there.
+// collections shows all collections or, with the parameter namespace, the ones with objects there.
 func (h *handler) collections(r *http.Request, s *sheet) error {
 	namespace := r.FormValue("namespace")
 	s.Title = "objects"

@@ -1,5 +1,5 @@
 // Package statuspage shows the status of a running agent as a page for a browser: the cached
-// collections, how fresh they are, what was listed and why, the events of the last hour, and
+// collections, how fresh they are, the lists with their reasons, the events of the last hour, and
 // alarms.
 //
 // Invariants:

@@ -67,8 +67,8 @@ type Options struct {
 	// Node is the name of the machine, to distinguish several pages.
 	Node string
 
-	// Bare leaves out what the metrics don't contain: texts of problems, addresses, paths and
-	// selectors. Set it if other users than the agent's can read the page.
+	// Bare leaves out texts of problems, addresses, paths and selectors, which the metrics don't contain
+	// either. Set it if other users than the agent's can read the page.
 	Bare bool
 
 	// Done ends the streams; nil for never.
@@ -88,7 +88,7 @@ type Options struct {
 //	GET /browse/?namespace=                               the collections
 //	GET /browse/{collection}?namespace=&name=&after=      the objects of one, name by prefix
 //	GET /browse/{collection}/object?key=                  an object
-//	GET /browse/{collection}/changes                      what changed in the last hour
+//	GET /browse/{collection}/changes                      the changes of the last hour
 //
 // If eight viewers are connected, the stream is refused (503), and the page retries.
 func Handler(opts Options) http.Handler {
@@ -244,7 +244,7 @@ func LocalHost(next http.Handler) http.Handler {
 }
 
 // KnownHost refuses requests as LocalHost does, but accepts every address, and some names. It is for
-// what programs read, which no browser should for another site.
+// the paths that programs read, which no browser should for another site.
 func KnownHost(next http.Handler, names ...string) http.Handler {
 	return onlyHosts(next, netip.Addr.IsValid, names...)
 }

@@ -86,8 +86,8 @@ func isSecret(c localapi.Collection) bool { return c.Resource == "secrets" || c.
 // isForeignSecret reports whether objects may have values of a Secret in columns of their own.
 func isForeignSecret(c localapi.Collection) bool { return isSecret(c) && c.Group != "" }
 
-// hide replaces all values of a Secret by their lengths, except for those that describe it. Its
-// annotations may repeat the data: kubectl apply keeps the last applied object in one.
+// hide replaces all values of a Secret that don't describe it by their lengths. Its annotations may
+// repeat the data: kubectl apply keeps the last applied object in one.
 func hide(secret map[string]any) {
 	for field, value := range secret {
 		switch field {

@@ -4,8 +4,8 @@
 //
 // Invariants:
 //
-//   - Documents list what the API serves, and nothing else: a client that asks for more fails before
-//     it sends the request.
-//   - For the same resources a document has the fields and values of a kube-apiserver's, except the
-//     verbs, which are those of a read-only API, and storageVersionHash, which is missing.
+//   - Documents list the resources that the API serves, and nothing else: a client that asks for more
+//     fails before it sends the request.
+//   - For the same resources a document has the fields and values of a kube-apiserver's, except for
+//     verbs that write, and storageVersionHash, which is missing.
 package discovery

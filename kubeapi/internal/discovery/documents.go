@@ -113,7 +113,7 @@ func (d *Documents) addGroup(name string, g group) apidiscovery.APIGroupDiscover
 	return out
 }
 
-// add adds the documents of a path; groups are those of the aggregated one, nil if there is none.
+// add adds the documents of a path; groups is the content of the aggregated one, nil if there is none.
 func (d *Documents) add(path string, legacy []byte, groups []apidiscovery.APIGroupDiscovery) {
 	doc := document{legacy: legacy}
 	if groups != nil {
@@ -159,7 +159,7 @@ func collect(resources []Resource) groups {
 	return all
 }
 
-// sorted returns the names of the groups. Those of custom resources are last, as on a kube-apiserver,
+// sorted returns the names of the groups. Groups of custom resources are last, as on a kube-apiserver,
 // because a client resolves an ambiguous name to the first group that has it.
 func (g groups) sorted() []string {
 	return slices.SortedFunc(maps.Keys(g), func(a, b string) int {
@@ -195,7 +195,7 @@ func encode(document any) []byte {
 	return append(raw, '\n')
 }
 
-// verbs are what the API offers of a resource, subresourceVerbs what it offers of a subresource.
+// The verbs that the API offers for a resource, and for a subresource.
 var (
 	verbs            = metav1.Verbs{"get", "list", "watch"}
 	subresourceVerbs = metav1.Verbs{"get"}

@@ -15,11 +15,11 @@ import (
 // aggregatedType is the media type of aggregated documents, as a kube-apiserver sends it.
 const aggregatedType = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
-// aggregatedKind is what a client asks for with that media type.
+// aggregatedKind is the kind of an aggregated document, which a client requests in its media type.
 var aggregatedKind = schema.GroupVersionKind{Group: "apidiscovery.k8s.io", Version: "v2", Kind: "APIGroupDiscoveryList"}
 
-// Serve answers a GET of a document, indented if pretty is set. If there is no document at the path of the request, such as that
-// of an unknown group, Serve returns false and writes nothing.
+// Serve answers a GET of a document, indented if pretty is set. If there is no document at the
+// path of the request, such as the path of an unknown group, Serve returns false and writes nothing.
 func (d *Documents) Serve(w http.ResponseWriter, r *http.Request, pretty bool) (ok bool) {
 	path := strings.TrimSuffix(r.URL.Path, "/")
 	doc, ok := d.byPath[path]

@@ -63,7 +63,7 @@ func (f Fields) isDropped(path string) bool {
 	return slices.ContainsFunc(f.dropped, func(d string) bool { return path == d || strings.HasPrefix(path, d+".") })
 }
 
-// Spec identifies what Of returns for an object: equal specs return equal attributes.
+// Spec identifies the attributes that Of returns: equal specs return equal ones for an object.
 func (f Fields) Spec() string {
 	names := []string{"labels"}
 	for _, x := range f.kind.fields {

@@ -8,7 +8,7 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// kind has what differs between resources.
+// kind has the differences between resources.
 type kind struct {
 	fields      []field           // without metadata.name and metadata.namespace
 	aliases     map[string]string // further names of fields
@@ -29,7 +29,7 @@ type field struct {
 	absent string // the value if the object has none
 }
 
-// kinds are the built-in resources with fields, by resource and group. The table is that of
+// kinds are the built-in resources with fields, by resource and group. The table has the values of
 // kube-apiserver 1.36; its sources are the functions passed to AddFieldLabelConversionFunc (which names are
 // accepted) and the GetAttrs of each registry (their values).
 var kinds = map[string]kind{

@@ -8,7 +8,7 @@ import (
 	"weak"
 )
 
-// Limits of the selectors of a request. A kube-apiserver has none but that of its header, 1 MiB. Parsed, a
+// Limits of the selectors of a request. A kube-apiserver limits only the header, to 1 MiB. Parsed, a
 // selector takes up to thirty times its length.
 const (
 	MaxBytes = 16 << 10 // of each selector
@@ -36,7 +36,7 @@ type Pool struct {
 	held map[digest]weak.Pointer[Selector]
 }
 
-// digest is that of the texts of a label selector and of a field selector.
+// digest has the hashes of the texts of a label selector and of a field selector.
 type digest struct{ labels, fields [sha256.Size]byte }
 
 // NewPool returns a pool of selectors of a resource with these fields.

@@ -13,7 +13,7 @@ import (
 type Selector struct {
 	labels labels.Selector // nil for everything
 	fields fields.Selector // nil for everything
-	shared *Selector       // that of a Pool, which it keeps; nil for none
+	shared *Selector       // in a Pool, which keeps it; nil for none
 }
 
 // Parse reads the selectors of a request. The text of an error is the message of a kube-apiserver's

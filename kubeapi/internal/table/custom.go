@@ -15,7 +15,7 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// ageColumn is that of a custom resource without columns.
+// ageColumn is the age in a custom resource without columns.
 var ageColumn = store.Column{
 	Name: "Age", Type: "date", Description: creationDescription, JSONPath: ".metadata.creationTimestamp",
 }

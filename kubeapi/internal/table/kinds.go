@@ -82,7 +82,7 @@ func suspended(o object) any {
 	return "False"
 }
 
-// quota returns the cell with the resources of a quota that are limits, or those that are not.
+// quota returns the cell with the limits of a quota, or with its other resources.
 func quota(limits bool) cell {
 	return func(o object) any {
 		var texts []string

@@ -82,7 +82,7 @@ func state(container gjson.Result) (ended string, code int64, waiting string) {
 	return ended, code, s.Get("waiting.reason").String()
 }
 
-// summary is what a row shows of a pod's containers.
+// summary sums up a pod's containers for its row.
 type summary struct {
 	status         string
 	ready, lasting int // containers that run as long as the pod
@@ -149,7 +149,7 @@ func (s *summary) addInit(o object) (sidecars restarts, initialized bool) {
 	return sidecars, true
 }
 
-// addContainers adds the containers. The status is that of the first one that waits or has ended, but
+// addContainers adds the containers. The status is the one of the first that waits or has ended, but
 // "Completed" only if no other one runs or has failed.
 func (s *summary) addContainers(o object) {
 	running, failure := false, ""

@@ -23,8 +23,8 @@ type Printer struct {
 	custom   *customPrinter // in place of cells
 }
 
-// For returns the printer of a collection's resource: that of the built-in kind, or of the columns of
-// its CustomResourceDefinition, or else one with name and time of creation. A custom resource without
+// For returns the printer of a collection's resource: with the columns of the built-in kind, or of
+// its CustomResourceDefinition, or else with name and time of creation. A custom resource without
 // columns has name and age.
 func For(info store.Info, d store.Description) *Printer {
 	p := &Printer{resource: schema.GroupResource{Group: info.Group, Resource: info.Resource}}
@@ -43,8 +43,8 @@ func For(info store.Info, d store.Description) *Printer {
 // Columns returns the definitions of the columns, which the caller must not change.
 func (p *Printer) Columns() []metav1.TableColumnDefinition { return p.columns }
 
-// Row returns the cells of an object, from its JSON, and the row's conditions. Ages are those at the
-// time now.
+// Row returns the cells of an object, from its JSON, and the row's conditions. Ages are
+// relative to now.
 func (p *Printer) Row(raw []byte, now time.Time) (cells []any, conditions []metav1.TableRowCondition, err error) {
 	switch {
 	case p.custom != nil:
@@ -155,7 +155,7 @@ var (
 
 	creationDescription = metav1.ObjectMeta{}.SwaggerDoc()["creationTimestamp"]
 
-	// defaultColumns are those of a built-in kind without a printer, such as Roles.
+	// defaultColumns are the columns of a built-in kind without a printer, such as Roles.
 	defaultColumns = []metav1.TableColumnDefinition{
 		nameColumn, {Name: "Created At", Type: "date", Description: creationDescription},
 	}
