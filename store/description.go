@@ -1,7 +1,7 @@
 package store
 
-// Description is what a server publishes about a collection's resource, beside [Info]: other names
-// of it, and what a client may ask of a custom resource. Objects do not depend on it.
+// Description is the server's information about a collection's resource, beside [Info]: its other names,
+// and the columns and selectable fields of a custom resource. Objects do not depend on it.
 type Description struct {
 	// Singular, ShortNames and Categories are the resource's other names, as kubectl takes them.
 	Singular   string   `json:"singular,omitempty"`
@@ -11,11 +11,11 @@ type Description struct {
 	// ListKind is the kind of a list of the resource; empty for the usual one, the kind with "List".
 	ListKind string `json:"listKind,omitempty"`
 
-	// Subresources are those whose GET returns the whole object, such as "status".
+	// Subresources are the ones whose GET returns the whole object, such as "status".
 	Subresources []string `json:"subresources,omitempty"`
 
-	// Custom is set for a resource of a CustomResourceDefinition. Columns and SelectableFields are
-	// those of the version that is cached.
+	// Custom is set for a resource of a CustomResourceDefinition. Columns and SelectableFields
+	// belong to the version that is cached.
 	Custom           bool     `json:"custom,omitempty"`
 	Columns          []Column `json:"columns,omitempty"`
 	SelectableFields []string `json:"selectableFields,omitempty"` // JSON paths, such as ".spec.size"

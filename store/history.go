@@ -13,7 +13,7 @@ const (
 	DefaultHistoryBytes     = 16 << 20
 )
 
-// EventType is what happened to a key, as in watch events of the Kubernetes API.
+// EventType is the kind of a change of a key, as in watch events of the Kubernetes API.
 type EventType string
 
 // The types of events.
@@ -105,7 +105,7 @@ func ContinuesHistory(state State, next Checkpoint) bool {
 	return state.Synced && ok && cmp <= 0 && state.Cluster == next.Cluster && next.ListReason.TrustsVersions()
 }
 
-// Attributes are what the history has of the values that an object had in the index with
+// Attributes are the history's records of the values that an object had in the index with
 // [Index.History] set.
 type Attributes struct {
 	Spec  string // of that index; empty if the history has none
@@ -123,7 +123,7 @@ type AttributesRow struct {
 
 // AttributesAt returns the values in the history's index that the event's object had at the
 // resourceVersion since, for a reader that needs the event and of whose state the object, by its
-// UID, is a part. If changed is false, they are those of Object. known is false if the history does
+// UID, is a part. If changed is false, they are Object's. known is false if the history does
 // not have them: it did not record values of this spec at since, or too many changes, or a corrupt
 // one, came in between.
 func (e Event) AttributesAt(spec, since string) (values []string, changed, known bool) {
@@ -146,7 +146,7 @@ type Transition struct {
 	Type EventType
 	Key  string
 
-	// RV is the resourceVersion of the event: for a deletion, that of the deletion.
+	// RV is the resourceVersion of the event: for a deletion, the deletion's.
 	RV string
 
 	// Object is the new state or, in a deletion, the object that the event carries; nil if it

@@ -13,8 +13,8 @@ const (
 	ReasonClusterChanged Reason = "cluster-changed"
 	// ReasonRVAhead: the checkpoint is ahead of the server, which was restored from an older state.
 	ReasonRVAhead Reason = "rv-ahead"
-	// ReasonScopeChanged: selectors, namespace, transform or version are not those
-	// the checkpoint was made with.
+	// ReasonScopeChanged: the checkpoint was made with other selectors, or with another namespace,
+	// transform or version.
 	ReasonScopeChanged Reason = "scope-changed"
 	// ReasonSchemaChanged: the resource's schema or served version changed.
 	ReasonSchemaChanged Reason = "schema-changed"

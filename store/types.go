@@ -93,7 +93,7 @@ type Checkpoint struct {
 
 	// Newest are the keys of objects with the highest resourceVersions at or below RV, highest
 	// first, as far as they are known; empty ones come last. A server with other versions of
-	// these objects at RV has another history than that of RV.
+	// these objects at RV has another history than RV's.
 	Newest [NewestKeys]string `json:"newest,omitzero"`
 }
 
@@ -153,8 +153,8 @@ type Batch struct {
 	Checkpoint Checkpoint
 	Gap        *Gap // nil for none
 
-	// Read is what the changes were computed from, nil for nothing: a store on disk need not search
-	// for these keys again, or decode their objects. It is ignored if the collection has changed since.
+	// Read has the reads from which the changes were computed, nil for none: a store on disk need not
+	// search for these keys again, or decode their objects. It is ignored if the collection has changed since.
 	Read Lookup
 }
 
@@ -206,7 +206,7 @@ type Index struct {
 	Func IndexFunc
 
 	// History means that the values are not indexed: they are the attributes of an object, and the
-	// history keeps those that it had before, see [Event.AttributesAt]. View does not return such an
+	// history keeps its earlier ones, see [Event.AttributesAt]. View does not return such an
 	// index. A collection has at most one.
 	History bool
 
@@ -305,8 +305,8 @@ type Collection interface {
 	// Replace begins a Replacement, under the scope that Open was given.
 	Replace() (Replacement, error)
 
-	// Describe stores what the server publishes about the resource, in place of what is stored, and
-	// writes nothing if that is the same. No replacement removes it. The store makes it durable
+	// Describe stores the server's description of the resource in place of the stored one, and writes
+	// nothing if they are equal. No replacement removes it. The store makes it durable
 	// within its flush interval or at DB.Flush. The caller must not change it any more.
 	Describe(Description) error
 
@@ -315,25 +315,25 @@ type Collection interface {
 	Header(key string) (Header, error)
 
 	// Lookup begins reads of single keys in the newest state. They wait while the store writes, and
-	// cost a store on disk less than a view. What the caller of Apply has read is for Batch.Read.
+	// cost a store on disk less than a view. The caller of Apply can pass it on as Batch.Read.
 	Lookup() Lookup
 
 	// View returns the newest consistent state. The caller must close it, and soon: while a
 	// view is open, the store can't reuse the space that it needs.
 	View() (View, error)
 
-	// Reopen is what DB.Open would do after Close, and the collection keeps its owner: readers go
-	// on, and on an error it stays as it was. It returns ErrReplacing during a replacement. The ID
+	// Reopen has the effect of Close and DB.Open, but the collection keeps its owner: readers go on,
+	// and on an error it stays as it was. It returns ErrReplacing during a replacement. The ID
 	// must be the same.
 	Reopen(info Info, indexes ...Index) error
 
 	// Close gives the collection up, so that it can be opened again, and aborts a replacement that
 	// has not ended. Views stay open; all other methods with an error return ErrClosed from then on,
-	// Info and State what they returned before. A second Close does nothing.
+	// Info and State their last results. A second Close does nothing.
 	Close() error
 }
 
-// Lookup reads single keys. Its methods are those of [View]. It is for one goroutine.
+// Lookup reads single keys, by methods of [View]. It is for one goroutine.
 type Lookup interface {
 	Header(key string) (Header, error)
 	Get(key string) (*object.Object, error)
@@ -365,7 +365,7 @@ type View interface {
 	Info() Info
 	State() State
 
-	// Description returns what Describe has stored; zero if there is nothing, or it is corrupt. The
+	// Description returns the stored description; zero if there is none, or it is corrupt. The
 	// caller must not change it.
 	Description() (Description, error)
 

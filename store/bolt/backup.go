@@ -25,8 +25,7 @@ type Backup struct {
 	File  *os.File
 	Bytes int64
 
-	// Format is that of the database, and Key the id of its encryption key, empty if the
-	// database is not encrypted.
+	// Format is the database's, and Key the id of its encryption key, empty if it is not encrypted.
 	Format int
 	Key    string
 

@@ -31,8 +31,8 @@ const (
 //
 // A step reads the next objects from the file, puts their index entries and stores its
 // position, in one transaction. It ignores the memtable. Writers maintain every index,
-// complete or not: they delete the entries that an object no longer has, and put those that
-// are new. So the memtable's cells turn the entries of the file's objects into those of the
+// complete or not: they delete the entries that an object no longer has, and put the new
+// ones. So the memtable's cells turn the entries of the file's objects into the entries of the
 // newest objects, whether the step has put the former yet or not; and a crash, which affects
 // memtable and journal alike, leaves no entry without its object.
 type build struct {
@@ -112,7 +112,7 @@ func (b *build) run(ctx context.Context) {
 	}
 }
 
-// next is what a build does after a step.
+// next is the action of a build after a step.
 type next int
 
 const (

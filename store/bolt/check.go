@@ -122,9 +122,9 @@ func reason(err error) string {
 // errUnsafe ends the opening of a file whose pages are so corrupt that bbolt must not follow them.
 var errUnsafe = errors.New("the structure of the file is corrupt")
 
-// Check reads the whole database at path, the file under its journal, and compares what must
-// fit together: bbolt's pages, the journal, the dictionaries, and of each collection its
-// records, totals, indexes and history. It changes nothing, and no process can write meanwhile.
+// Check reads the whole database at path, the file under its journal, and checks that its parts fit
+// together: bbolt's pages, the journal, the dictionaries, and of each collection its records,
+// totals, indexes and history. It changes nothing, and no process can write meanwhile.
 // It needs memory for the keys and index entries of one collection, not for its objects.
 //
 // The report has the problems of the database. If Check returns an error there is no report:
@@ -299,8 +299,7 @@ func (c *check) dictionaries(tx *boltfile.Tx) {
 	}
 }
 
-// journal checks each journal entry, also those after a corrupt one, which the store itself never
-// reads.
+// journal checks each journal entry, also after a corrupt one, where the store itself never reads.
 func (c *check) journal(tx *boltfile.Tx) {
 	b := tx.Bucket(format.BucketJournal)
 	if b == nil {

@@ -242,7 +242,7 @@ func (x *collectionCheck) versions(state store.State) {
 	}
 }
 
-// index compares the entries of an index with those that its function returns for the objects,
+// index compares the entries of an index with the ones that its function returns for the objects,
 // or, if the function is unknown or the record corrupt, with the keys of the objects only.
 func (x *collectionCheck) index(i *indexCheck) {
 	err := x.view.all(x.view.path(format.BucketIndex, []byte(i.Name)), func(k, _ []byte) {

@@ -179,7 +179,7 @@ func (c *collection) loadDicts(tx *boltfile.Tx, b *boltfile.Bucket) (err error) 
 	return nil
 }
 
-// load reads the stored collection, or creates it, and replaces its indexes by those that the
+// load reads the stored collection, or creates it, and replaces its indexes by the ones that the
 // collection was opened with. It reports whether a build has work to do.
 func (c *collection) load(tx *boltfile.Tx) (work bool, err error) {
 	all := tx.Bucket(format.BucketCollections)

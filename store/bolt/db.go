@@ -65,7 +65,7 @@ type Options struct {
 	ViewLimit time.Duration
 
 	// HistoryRetention and HistoryBytes bound the history of each collection: older entries,
-	// or those beyond the size, are trimmed within the hour. 0 is
+	// or entries beyond the size, are trimmed within the hour. 0 is
 	// store.DefaultHistoryRetention and store.DefaultHistoryBytes.
 	HistoryRetention time.Duration
 	HistoryBytes     int64
@@ -109,7 +109,7 @@ func (opts *Options) setDefaults() {
 // DB is an open database. See [store.DB].
 type DB struct {
 	path       string
-	opts       Options // immutable; what Adjust changes is in log and historian
+	opts       Options // immutable; Adjust changes log and historian instead
 	background bool    // whether anything may run in the background, see locked.start
 	codecs     *format.Codecs
 	handle     *boltfile.Handle
@@ -139,9 +139,9 @@ var _ store.DB = (*DB)(nil)
 // ErrKey, ErrNetworkFS, ErrTooLarge or are a *store.CorruptionError; the file is then unchanged.
 func Open(path string, opts Options) (*DB, error) { return open(path, opts, true, nil) }
 
-// open is Open of a database that works in the background only if background is true: that would
-// disturb an offline command. open calls look, unless it is nil, before it follows references in the
-// file. If look fails, open returns that error.
+// open opens the database. If background is false, as for offline commands, it starts no background
+// work. look, if not nil, inspects the file before any page reference is followed. If look fails, open
+// returns that error.
 func open(path string, opts Options, background bool, look func(*boltfile.File) error) (*DB, error) {
 	opts.setDefaults()
 	info, err := os.Stat(path)
@@ -240,8 +240,7 @@ func (db *DB) begin(refusal error) error {
 	return err
 }
 
-// prepare removes what must not be there when something is written: a corrupt journal, and the leftovers
-// of a crash.
+// prepare readies the file for writing: it removes a corrupt journal and the leftovers of a crash.
 func (db locked) prepare() error {
 	if db.log.JournalCorruption() != nil {
 		// Replay would never reach an entry after the corrupt one.
@@ -352,7 +351,7 @@ func (db *DB) flushOnTime() {
 	var unpacked []string
 	db.whileOpen(func() { unpacked = db.log.Unpacked() })
 	for addrs := range slices.Chunk(unpacked, writeback.PackCells) {
-		db.whileOpen(func() { _ = db.log.Pack(addrs) }) // an error is that of the flush
+		db.whileOpen(func() { _ = db.log.Pack(addrs) }) // the flush returns its error
 	}
 	db.whileOpen(db.log.FlushIfDue)
 }

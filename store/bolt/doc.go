@@ -1,6 +1,6 @@
 // Package bolt is the durable store: one bbolt file for all collections.
 //
-// What is in the file:
+// The file has:
 //
 //	meta                       magic, format version, time of creation, writer
 //	                           with each rewrite of the buckets: epoch
@@ -8,7 +8,7 @@
 //	                           while a fold is half done: folding
 //	journal/<sequence>         one flush: its changes and checkpoints
 //	dict/<id>                  compression dictionaries
-//	c/<collection>/info        what the collection is a copy of (store.Info)
+//	c/<collection>/info        the source of the collection (store.Info)
 //	              /state       checkpoint, synced, counts
 //	              /gen         number of the generation that readers see
 //	              /dict        ids of its dictionaries; the last is for new records
@@ -31,7 +31,7 @@
 //
 //   - Objects, index entries, totals and checkpoint of a batch become visible
 //     together and durable together.
-//   - File and journal together are one state that existed: that of the newest flush. If a journal
+//   - File and journal together are one state that existed, at the newest flush. If a journal
 //     entry is corrupt, it and the entries after it are lost, and the state before it remains.
 //   - A fold may end between any two of its slices. The journal is complete until the last
 //     one, and putting the same cells on the file again changes nothing, so file and journal

@@ -33,7 +33,7 @@ func (d definitions) has(x store.Index) bool {
 
 // building is the value of a generation's key "building", which exists while some of its indexes
 // are not complete. Each of these indexes has the entries of all objects with a key up to After and
-// of those written since the index was added, and no wrong entry: only entries of objects after
+// of all written since the index was added, and no wrong entry: only entries of objects after
 // After are missing.
 type building struct {
 	Indexes definitions `json:"indexes"`
@@ -47,8 +47,7 @@ func (db *DB) decodeBuilding(id string, raw []byte) (b building, err error) {
 	return b, err
 }
 
-// readIndexes returns the indexes of a generation: those that are complete and those that are
-// being built.
+// readIndexes returns the complete indexes of a generation, and the ones that are being built.
 func (c *collection) readIndexes(gen *boltfile.Bucket) (complete definitions, build building, err error) {
 	if complete, err = decodeValue[definitions](c.db.path, c.id, format.KeyIndexes, gen.Get(format.KeyIndexes)); err != nil {
 		return nil, build, err
@@ -72,7 +71,7 @@ func putBuilding(gen *boltfile.Bucket, id string, build building) error {
 	return putJSON(gen, id, format.KeyBuilding, build)
 }
 
-// syncIndexes replaces the indexes of the generation by those that the collection was opened with.
+// syncIndexes replaces the indexes of the generation by the ones that the collection was opened with.
 // Readers no longer see a dropped index; writers maintain a new one at once, and readers see it
 // when it is built. It reports whether a build has work to do. The memtable must be empty.
 func (c *collection) syncIndexes(gen *boltfile.Bucket) (work bool, err error) {
@@ -113,7 +112,7 @@ func (c *collection) syncIndexes(gen *boltfile.Bucket) (work bool, err error) {
 			return false, err
 		}
 	}
-	// Another version deleted large indexes step by step: this is what is left of them.
+	// Another version deleted large indexes step by step: these are their remains.
 	if err := gen.DeleteBucket(format.BucketDropped); err != nil {
 		return false, err
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // lookup reads single records for one batch of a collection, in the view that the batch is written
-// to, and keeps what it has found for it. See [store.Lookup].
+// to, and keeps the found records for it. See [store.Lookup].
 type lookup struct {
 	c     *collection
 	view  *view // the writer's, that found is of; nil before the first read
@@ -17,7 +17,7 @@ type lookup struct {
 	found map[string]*found
 }
 
-// found is what is stored under a key. Its bytes are valid while the view is open.
+// found is the content stored under a key. Its bytes are valid while the view is open.
 type found struct {
 	stored []byte // nil for nothing
 	record format.Record
@@ -35,7 +35,7 @@ func find(stored, key []byte) *found {
 
 func (c *collection) Lookup() store.Lookup { return &lookup{c: c} }
 
-// fits reports whether what was found is what v has: there was neither a commit nor a batch since.
+// fits reports whether the found records are still v's: there was neither a commit nor a batch since.
 func (l *lookup) fits(v *view) bool { return l.view == v && l.puts == v.puts }
 
 func (l *lookup) Header(key string) (h store.Header, err error) {

@@ -12,7 +12,7 @@ import (
 // buckets meanwhile or the disk was full.
 const rekeyRetry = 30 * time.Second
 
-// rekeyer decides when the file is rewritten under the key of the options, and what is logged.
+// rekeyer decides when the file is rewritten under the key of the options, and which errors are logged.
 type rekeyer struct {
 	begun  bool // guarded by the write lock
 	failed bool // used only by the goroutine that begin allowed
@@ -25,7 +25,7 @@ func (r *rekeyer) begin(due bool) bool {
 	return begin
 }
 
-// next returns what follows a try that ended with err: whether the rewrite is done, or else tried
+// next returns the step after a try that ended with err: whether the rewrite is done, or else tried
 // again after rekeyRetry, and whether to log err. due reports whether the file still has another
 // key. Only the first failure is logged; ErrBusy is none.
 func (r *rekeyer) next(err error, due bool) (done, logFailure bool) {

@@ -24,7 +24,7 @@ type replacement struct {
 	c *collection
 
 	// held are not encoded yet: a dictionary is made of some hundred objects, of many programs. The
-	// first ones alone are often those of one.
+	// first ones alone often belong to one.
 	held      []store.Change
 	heldBytes int // of their objects
 

@@ -73,7 +73,7 @@ type foundBucket struct {
 	bucket *boltfile.Bucket
 }
 
-// bucket returns a bucket of the file, nil if there is none. It keeps those that it finds, as opening
+// bucket returns a bucket of the file, nil if there is none. It keeps each that it finds, as opening
 // the same few for each read takes longer than the reads. Buckets of a transaction that the view does
 // not own may be deleted meanwhile, so it does not keep these.
 func (v *view) bucket(path [][]byte) (b *boltfile.Bucket) {

@@ -46,8 +46,8 @@ func readGen(path, id string, b *boltfile.Bucket) (uint64, error) {
 	return n, nil
 }
 
-// leftovers returns the names of a collection's generations that no reader sees: those of replacements
-// that did not end.
+// leftovers returns the names of a collection's generations that no reader sees: replacements that did
+// not end have left them.
 func leftovers(path, id string, b *boltfile.Bucket) (names [][]byte, err error) {
 	n, err := readGen(path, id, b)
 	if err != nil {

@@ -332,7 +332,7 @@ func (v *view) Building() []string {
 	return slices.Sorted(maps.Keys(building))
 }
 
-// definitions returns the indexes that are complete, and those that are being built. The checksum
+// definitions returns the indexes that are complete, and the ones that are being built. The checksum
 // of the former matched when the view was taken: if the definitions can't be read any more,
 // definitions returns none, and reads of an index fail with store.ErrNoIndex.
 func (v *view) definitions() (complete, building definitions) {

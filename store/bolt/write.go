@@ -161,7 +161,7 @@ type generation struct {
 	view    *view // reads the tables; for memGeneration it does not see the writes
 	root    table // the generation itself
 	objects table
-	read    map[string]*found // of objects, what is known of keys before a write; nil for nothing
+	read    map[string]*found // the values of keys in objects before a write, as far as known; nil for none
 	indexes []table           // parallel to c.indexes
 	lost    bool              // the totals are unknown: they include a corrupt record
 	history feedTable

@@ -24,7 +24,7 @@ func attributesIndex(spec string) store.Index {
 	}}
 }
 
-// attributes is what a model's history records of the attributes.
+// attributes describes the attributes that a model's history records.
 type attributes struct {
 	spec  string
 	since int // they are recorded from this resourceVersion on
@@ -41,7 +41,7 @@ func (a *attributes) track(x *store.Index, highest int) {
 	}
 }
 
-// diffAttributes compares the attributes of an event's object at a moment with those that it had.
+// diffAttributes compares the attributes of an event's object at a moment with the true ones.
 func (m *Model) diffAttributes(e store.Event, p moment) error {
 	was := p.objects[e.Key]
 	if was == nil || was.GetUID() != e.Object.GetUID() || number(was.GetResourceVersion()) > number(p.rv) || number(e.FirstRV) > number(p.rv) {

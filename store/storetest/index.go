@@ -193,8 +193,8 @@ func testPages(t *testing.T, h Harness) {
 func testNamespaceIndex(t *testing.T, h Harness) {
 	s := newSubject(t, h, Info("a"))
 	s.check(t)
-	// As bytes '-' and '.' come before '/': the keys of a-b and a.b come before those of a, the
-	// values after a.
+	// As bytes '-' and '.' come before '/': the keys of a-b and a.b come before a's, the values
+	// after a.
 	s.replace(t, Checkpoint(1),
 		Put(cm("a-b", "x", 1)), Put(cm("a.b", "x", 1)), Put(cm("a", "x", 1)), Put(cm("a", "y", 1)), Put(cm("ab", "x", 1)),
 		Put(cm("", "a", 1)), Put(cm("", "a-c", 1)), Put(cm("", "zz", 1)), Put(cm("0", "x", 1)))

@@ -10,8 +10,8 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// lister is a collection that lists its objects without a view, as that of store/memory. Each value
-// is an object.
+// lister is a collection that lists its objects without a view, as in store/memory. Each value is an
+// object.
 type lister interface {
 	Values() (list []any, encoded int64, err error)   // in no order
 	ValuesByIndex(index, value string) ([]any, error) // ordered by key

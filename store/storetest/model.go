@@ -22,7 +22,7 @@ type Model struct {
 	Objects    map[string]*object.Object
 	Indexes    []store.Index
 
-	// Building has the names of those indexes that were added to a collection with objects. In
+	// Building has the names of the indexes that were added to a collection with objects. In
 	// a view such an index is complete, or is being built.
 	Building map[string]bool
 
@@ -101,8 +101,8 @@ func (m *Model) Apply(b store.Batch) {
 	}
 }
 
-// Replace does what a [store.Replacement] does that was started under info, took
-// changes and was committed.
+// Replace changes the model like a [store.Replacement] that was started under info, took changes and was
+// committed.
 func (m *Model) Replace(info store.Info, changes []store.Change, cp store.Checkpoint) {
 	goesOn := m.Info.Scope() == info.Scope() && store.ContinuesHistory(m.State(), cp)
 	if goesOn {
@@ -221,8 +221,8 @@ func (m *Model) DiffRange(v store.View, prefix, after string) error {
 	return diffSeq("Headers"+call, v.Headers(prefix, after), headers, equal)
 }
 
-// decoded returns the objects of records. The error is that of a record which can't be decoded, or
-// which has the header of another object.
+// decoded returns the objects of records. It fails if a record can't be decoded, or has the header of
+// another object.
 func decoded(records iter.Seq2[store.Record, error]) iter.Seq2[*object.Object, error] {
 	return func(yield func(*object.Object, error) bool) {
 		var buf []byte

@@ -61,7 +61,7 @@ func Delete(key string) store.Change {
 // the time of the day, does not trim the histories of a test when it is closed.
 const HistoryRetention = 100 * 365 * 24 * time.Hour
 
-// Checkpoint returns a checkpoint whose every field is set and differs from that of another RV. Its
+// Checkpoint returns a checkpoint whose every field is set and differs from another RV's. Its
 // times are whole seconds in UTC.
 func Checkpoint(rv int) store.Checkpoint {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).Add(time.Duration(rv) * time.Minute)

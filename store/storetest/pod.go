@@ -94,8 +94,8 @@ func (s source) value(name, namespace string) string {
 }
 
 // Pod returns the JSON of pod number i in a version, as a server sends it: about 11 KB, half of it
-// managedFields. A kubelet has reported it running. Its fields are those of the pods in
-// test/controlplane/objects. The result depends only on the arguments.
+// managedFields. A kubelet has reported it running. It has the same fields as the pods
+// of test/controlplane/objects. The result depends only on the arguments.
 func Pod(i, version int) []byte {
 	a, namespace := apps[uint32(i)*2654435761>>16%uint32(len(apps))], fmt.Sprintf("shop-%04d", i%40)
 	s := newSource("pod", i)

@@ -204,8 +204,8 @@ func (m *machine) apply(t *rapid.T) {
 	d.applyBatch(t, b)
 }
 
-// lookUp returns what the caller of a batch has read: some of the keys that it changes, or what was
-// read before an earlier batch, or nothing.
+// lookUp returns the reads of a batch's caller: some of the keys that it changes, or the reads of an
+// earlier batch, or none.
 func (d *drive) lookUp(t *rapid.T, changes []store.Change) store.Lookup {
 	switch rapid.IntRange(0, 3).Draw(t, "read") {
 	case 0:

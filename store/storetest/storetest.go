@@ -86,7 +86,7 @@ type subject struct {
 	h     Harness
 	db    store.DB // that coll is of
 	coll  store.Collection
-	want  store.Info // what Open was given last
+	want  store.Info // the newest argument of Open
 	model *Model
 }
 

@@ -26,7 +26,7 @@ type Bucket struct {
 }
 
 // place sets whether the values of the bucket are encrypted, by the bucket's place in the file.
-// Those of meta are not, and index entries have no values.
+// The values of meta are not, and index entries have no values.
 func (b *Bucket) place(in *Bucket, name []byte) {
 	if in == nil {
 		b.prefix = string(name) + "\x00"

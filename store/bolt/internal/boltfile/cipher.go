@@ -93,7 +93,7 @@ func openCipher(header []byte, keys Keyring) (*fileCipher, error) {
 	return nil, fmt.Errorf("%w: it is encrypted with key %s, what was given is %s", store.ErrKey, hex.EncodeToString(id[:]), strings.Join(given, ", "))
 }
 
-// verify returns the cipher of a file, if tag is that of a header with the id of k and with salt.
+// verify returns the cipher of a file, if tag belongs to a header with the id of k and with salt.
 func (k *EncryptionKey) verify(salt, tag []byte) (*fileCipher, error) {
 	c, err := deriveCipher(k, bytes.Clone(salt))
 	if err != nil {

@@ -67,7 +67,7 @@ var errViewed = errors.New("what was read before it has to end first")
 // errNotReady means that Ready has to succeed first.
 var errNotReady = errors.New("the file can't be written yet")
 
-// Ready calls Prepare, until it has succeeded once. What Prepare commits itself needs no other
+// Ready calls Prepare, until it has succeeded once. Prepare's own commits need no other
 // preparation. Ready must be called before each commit, and not within one.
 func (c *Committer) Ready() error {
 	prepare := c.Prepare

@@ -19,7 +19,7 @@ const (
 	walkEntries = 2000
 )
 
-// walk calls visit with each bucket that tx sees but those that skip leaves out, in order: first with a
+// walk calls visit with each bucket that tx sees and skip does not leave out, in order: first with a
 // nil k, then with each entry, whose value is as it is in the file. path includes the bucket's own name.
 func (tx *Tx) walk(ctx context.Context, skip SkipFunc, visit func(path [][]byte, b *Bucket, k, v []byte) error) error {
 	n := 0

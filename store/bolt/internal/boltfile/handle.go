@@ -122,8 +122,8 @@ func (h *Handle) Closed() bool {
 	return h.closed
 }
 
-// Stats returns what the handle knows of the stats of a store: facts about the current file, and totals
-// over all files. EncryptionDue compares the file's key with keys.
+// Stats returns the handle's part of a store's stats: facts about the current file, and totals over all
+// files. EncryptionDue compares the file's key with keys.
 func (h *Handle) Stats(keys Keyring) store.Stats {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -14,8 +14,8 @@ import (
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
 
-// pages reads a file page by page, before bbolt follows anything in it, and finds what bbolt can't
-// survive: a reference to a page that does not exist or has the wrong type, a page with two
+// pages reads a file page by page, before bbolt follows anything in it, and finds the faults that bbolt
+// can't survive: a reference to a page that does not exist or has the wrong type, a page with two
 // references (two branches that refer to each other are an endless recursion, and a stack overflow
 // ends the process), and an element that reaches beyond its page. bbolt's own check does not help:
 // it follows these references too, in a goroutine of its own.
@@ -310,7 +310,7 @@ const (
 )
 
 // readMeta returns the newest of bbolt's two meta pages that is valid, nil if none is, and which ones
-// are not valid. The error is that of a page that can't be read.
+// are not valid. It fails if a page can't be read.
 func readMeta(file io.ReaderAt) (newest []byte, invalid []int64, err error) {
 	for page := range int64(2) {
 		b := make([]byte, metaEnd) // not valid if the file ends before it

@@ -34,7 +34,7 @@ func Stamp(tx *Tx, clean bool) error {
 	return tx.Bucket(format.BucketMeta).Put(format.KeyTxStamp, s.Encode())
 }
 
-// VerifyStamp returns an error unless the file's stamp is that of the newest transaction.
+// VerifyStamp returns an error unless the newest transaction wrote the file's stamp.
 func VerifyStamp(tx *Tx) error {
 	s, ok := txStamp(tx)
 	if !ok {

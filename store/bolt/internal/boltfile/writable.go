@@ -43,8 +43,8 @@ func (c *Committer) MakeWritable(opts Options, keys Keyring) error {
 		return errors.Join(err, share(old.raw))
 	}
 	if err = errors.Join(f.Unlock(keys), sameState(old, f)); err == nil {
-		// Both have the pages in common. As long as the old file has readers, this transaction keeps those of
-		// its state from being used again.
+		// Both have the pages in common. As long as the old file has readers, this transaction keeps the
+		// pages of its state from being used again.
 		old.successor, err = f.bolt.Begin(false)
 	}
 	if err != nil {

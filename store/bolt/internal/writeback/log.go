@@ -223,7 +223,7 @@ func (l *Log) Close() error {
 		return err
 	}
 	l.opts.BeforeFold()
-	l.stopTimer() // what BeforeFold has put has set it
+	l.stopTimer() // BeforeFold's puts have set it
 	err := l.Fold()
 	if err != nil {
 		// An append needs less disk space than a fold.

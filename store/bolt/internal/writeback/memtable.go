@@ -34,7 +34,7 @@ func (c Cell) size(addr string) int {
 //
 // Its keys are the path of a bucket and a key in it, see format.Address.
 type memtable struct {
-	Overlay            // what readers see now
+	Overlay            // the state for new readers
 	mu      sync.Mutex // held for work in memory only, never for I/O
 	snap    *Overlay   // a copy of the Overlay as it is; nil if that has changed since
 }

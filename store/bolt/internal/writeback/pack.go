@@ -33,7 +33,7 @@ func (l *Log) Unpacked() (addrs []string) {
 	return addrs
 }
 
-// Pack compresses those of the cells that are still unpacked.
+// Pack compresses the cells at addrs that are still unpacked.
 func (l *Log) Pack(addrs []string) error {
 	live, packed := l.Live(), make(map[string]Cell, len(addrs))
 	for _, addr := range addrs {

@@ -20,7 +20,7 @@ const (
 
 	// maxChangeDelay bounds the delay of a batch with changes, unless the flush interval is longer.
 	// The apiserver keeps about 75 s of changes: a process that is killed and restarts at once
-	// resumes from them what it had not flushed; otherwise it has to list.
+	// gets its unflushed changes from them; otherwise it has to list.
 	maxChangeDelay = time.Minute
 
 	// A flush that failed is tried again after firstRetry, then after twice as long each time
@@ -81,7 +81,7 @@ func (s *schedule) due() (at time.Time, ok bool) {
 	return s.since.Add(wait), true
 }
 
-// pressure says what has to happen before more changes are accepted: if flush is true, a flush; if full
+// pressure reports the conditions for more changes: if flush is true, a flush has to come first; if full
 // is true, changes are refused unless the newest flush was successful.
 func (s *schedule) pressure(now time.Time) (full, flush bool) {
 	if s.bytes >= maxUnflushedBytes {
