@@ -64,7 +64,7 @@ func NewFailover(preferred, other *rest.Config, c clock.Clock, log *slog.Logger)
 	return newCluster(first, newFailover(first, second, c, log))
 }
 
-// newEndpoint returns the endpoint of a copy of cfg, without what is not used.
+// newEndpoint returns the endpoint of a copy of cfg, without its timeout and rate limit.
 func newEndpoint(cfg *rest.Config) (endpoint, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.Timeout, cfg.QPS = 0, -1
@@ -111,7 +111,7 @@ func (c *Cluster) using() endpoint {
 func (c *Cluster) Server() string { return c.using().base.Redacted() }
 
 // Anonymous returns a configuration for connections of others to the server in use: with its address and
-// with what makes it trusted, and without the credentials of this connection.
+// authorities, and without the credentials of this connection.
 func (c *Cluster) Anonymous() *rest.Config {
 	e := c.using()
 	base := *e.base
@@ -170,10 +170,9 @@ const acceptMetadata = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;
 
 // Identity returns the identity of the cluster: "uid:" and the UID of the namespace kube-system. If
 // the server forbids that read (403) or has no such namespace (404), it is "ca:" and a digest of
-// the CA and of the server's host and port. A server that does not have namespaces at all, such as an
-// agent that does not cache them, is asked in vain: an error. The two forms can't be compared: after a change of
-// permissions one cluster may answer with the other form. Every other failure is an error, never
-// another identity.
+// the CA and of the server's host and port. Identity fails if the server does not serve namespaces, such
+// as an agent that does not cache them. The two forms can't be compared: after a change of permissions
+// one cluster may answer with the other form. Every other failure is an error, never another identity.
 func (c *Cluster) Identity(ctx context.Context) (string, error) {
 	body, err := c.get(ctx, acceptMetadata, "api", "v1", "namespaces", "kube-system")
 	if apierrors.IsForbidden(err) || isNoNamespace(err) {
@@ -224,7 +223,7 @@ func (c *Cluster) ServerVersion(ctx context.Context) ([]byte, error) {
 	return body, nil
 }
 
-// OpenAPI returns a document of the server's OpenAPI v3: its index at "/openapi/v3", or one of those
+// OpenAPI returns a document of the server's OpenAPI v3: its index at "/openapi/v3", or a document
 // that the index refers to by path and hash. The caller closes the body, which may be some megabytes
 // long.
 func (c *Cluster) OpenAPI(ctx context.Context, relativeURL string) (io.ReadCloser, error) {

@@ -71,7 +71,7 @@ func findConfig(path, context string) (*rest.Config, error) {
 	return nil, configError("", "no kubeconfig was given and none was found", hintGive)
 }
 
-// existing drops the files that don't exist, as kubectl does with those in $KUBECONFIG. A file that
+// existing drops the files that don't exist, as kubectl does with files in $KUBECONFIG. A file that
 // can't be examined stays in the list, so that loading reports it.
 func existing(files []string) []string {
 	return slices.DeleteFunc(files, func(f string) bool {
@@ -126,7 +126,7 @@ func checkFile(path string) error {
 	return nil
 }
 
-// checkContext returns what is wrong with a context and what to do; empty for nothing.
+// checkContext returns the fault of a context and what to do; empty if there is none.
 func checkContext(raw *clientcmdapi.Config, name string) (fault, hint string) {
 	of := "the context " + name
 	if name == raw.CurrentContext {

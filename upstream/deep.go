@@ -15,8 +15,8 @@ import (
 	"github.com/snapcache/snapcache/object"
 )
 
-// maxDepth is how deep an object may be nested: what a kube-apiserver, its clients and this program
-// decode. A decoder of a list counts the list around an object, so it gives up two levels before.
+// maxDepth is how deep an object may be nested: a kube-apiserver, its clients and this program decode as
+// much. A decoder of a list counts the list around an object, so it gives up two levels before.
 const maxDepth = 10_000
 
 // isDeep reports whether a JSON decoder gave up because of the depth.
@@ -26,7 +26,7 @@ func isDeep(err error) bool {
 }
 
 // deepItem reads an item of a list that dec found nested too deep, and sets dec to the place after it.
-// rest is what dec reads from, and the result what it reads from then.
+// rest is the input of dec, and the result its input afterwards.
 func deepItem(dec *jsontext.Decoder, rest io.Reader) (item []byte, _ io.Reader, err error) {
 	buf := bytes.TrimLeft(bytes.Clone(dec.UnreadBuffer()), ", \t\r\n")
 	var n nesting

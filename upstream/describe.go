@@ -27,7 +27,7 @@ const hintNotKubernetes = "check that the address is a Kubernetes API's, and tha
 // hintOtherJSON is the hint for JSON that is not the list that was asked for. No login page sends it.
 const hintOtherJSON = "check that the address is a Kubernetes API's, and that no proxy changes or shortens its answers"
 
-// Describe returns one line for the operator of the node: what is wrong and what to do. It contains
+// Describe returns one line for the operator of the node: the fault and what to do. It contains
 // no credentials. It is empty for nil.
 func Describe(err error) string {
 	if err == nil {
@@ -66,7 +66,7 @@ func Describe(err error) string {
 	return redact(oneLine(text))
 }
 
-// Explain wraps err for a log: its text is that of [Describe].
+// Explain wraps err for a log, with the text of [Describe].
 func Explain(err error) error {
 	if err == nil {
 		return nil
@@ -242,7 +242,7 @@ var secrets = []struct {
 	{regexp.MustCompile(`://[^/\s@"]+@`), "://***@"},
 }
 
-// redact replaces what looks like a credential. No error of Go or client-go is known to contain
+// redact replaces text that looks like a credential. No error of Go or client-go is known to contain
 // one, but a message from a server or a plugin may.
 func redact(text string) string {
 	for _, s := range secrets {

@@ -23,7 +23,7 @@ type Definition struct {
 	Resource
 	store.Description
 
-	// Schema is that of [Cluster.Schema].
+	// Schema is the result of [Cluster.Schema].
 	Schema string
 
 	// Unread is the server's refusal to let this user read the CustomResourceDefinition, nil for none.
@@ -120,7 +120,7 @@ func (c *crd) define(d *Definition) bool {
 	return true
 }
 
-// describe reads into d what no discovery document has, and returns d's version.
+// describe adds the parts to d that no discovery document has, and returns d's version.
 func (c *crd) describe(d *Definition) (v crdVersion, ok bool) {
 	d.Custom = true
 	if names := c.Status.Names; names.ListKind != names.Kind+"List" {

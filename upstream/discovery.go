@@ -144,7 +144,7 @@ func (c *Cluster) search(ctx context.Context, gr schema.GroupResource) []string 
 	var groups metav1.APIGroupList
 	_ = c.discover(ctx, &groups, "apis")
 	core := metav1.APIGroup{PreferredVersion: metav1.GroupVersionForDiscovery{Version: "v1"}}
-	var found [3][]string // exact plurals first, then other names, those of the requested group first
+	var found [3][]string // exact plurals first, then other names, in the requested group first
 	for _, g := range append([]metav1.APIGroup{core}, groups.Groups...) {
 		versions := groupVersions(g)
 		if g.Name != gr.Group {

@@ -210,7 +210,7 @@ func (f *failover) CloseIdleConnections() {
 	}
 }
 
-// watchBody is the body of a watch, which releases what ends it.
+// watchBody is the body of a watch, which releases the context of its request when it is closed.
 type watchBody struct {
 	io.ReadCloser
 	release func()

@@ -50,8 +50,8 @@ func (l *lines) next() (watch.EventType, []byte, error) {
 	return "", nil, l.err
 }
 
-// line returns the next line. At the normal end of the stream it returns what there is: any
-// remaining bytes have to be an event. A line of a connection that broke is dropped.
+// line returns the next line. At the normal end of the stream it returns the
+// remaining bytes, if any, which have to be an event. A line of a connection that broke is dropped.
 func (l *lines) line() ([]byte, error) {
 	l.long = l.long[:0]
 	size := 0

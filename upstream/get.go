@@ -103,7 +103,7 @@ type Current struct {
 	Exists  bool
 	UID, RV string
 
-	// At is a resourceVersion at which the server had this state. ListRV is that of the whole answer:
+	// At is a resourceVersion at which the server had this state. ListRV is the whole answer's:
 	// the server has not shown anything that is newer.
 	At, ListRV string
 }
@@ -149,8 +149,8 @@ func (s *Source) current(ctx context.Context, key, at string) (Current, error) {
 	return found, nil
 }
 
-// Newest returns the resourceVersion of the newest state: that of a list of one object's metadata in
-// the source's scope, which is a consistent read. The server has made every change that was
+// Newest returns the resourceVersion of the newest state. It lists one object's metadata in the
+// source's scope, which is a consistent read. The server has made every change that was
 // acknowledged before the call at or below that resourceVersion.
 func (s *Source) Newest(ctx context.Context) (rv string, err error) {
 	raw, err := s.first(ctx, "")

@@ -40,7 +40,7 @@ func parsePage(r io.Reader, more func(next string), item, deep func([]byte) erro
 	return p, badList(err)
 }
 
-// badList returns the error of a parser for the caller: that of item, or one that wraps [ErrBadList].
+// badList returns the error of a parser for the caller: item's, or one that wraps [ErrBadList].
 func badList(err error) error {
 	if err == nil {
 		return nil

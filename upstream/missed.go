@@ -20,8 +20,8 @@ import (
 // missedTimeout is the timeout of the watch of [Source.Missed]: the shortest there is.
 const missedTimeout = time.Second
 
-// Missed returns the resourceVersion of the first change after rv, "" if there is none: what a watch that
-// has reached rv has not delivered. It watches from rv for a second, or until the first event; the
+// Missed returns the resourceVersion of the first change after rv, "" if there is none. A watch that has
+// reached rv has not delivered it. It watches from rv for a second, or until the first event; the
 // events have metadata only. A server that ends the watch sooner, or not within the time of ctx, or sends
 // an older change, has not answered. A 410 means that there are more changes than the server remembers.
 func (s *Source) Missed(ctx context.Context, rv string) (string, error) {

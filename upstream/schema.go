@@ -15,8 +15,8 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// crd is the part of a CustomResourceDefinition that determines how its objects are served and what else
-// is published about them.
+// crd is the part of a CustomResourceDefinition that determines how its objects are served, with their
+// names and columns.
 type crd struct {
 	Metadata struct {
 		UID string `json:"uid"`
@@ -28,7 +28,7 @@ type crd struct {
 		Scope                 string         `json:"scope,omitempty"`
 	} `json:"spec"`
 	Status struct {
-		// Names are the names that the server serves. Those of the spec may be in use elsewhere.
+		// Names are the names that the server serves. The spec's may be in use elsewhere.
 		Names struct {
 			Kind       string   `json:"kind"`
 			ListKind   string   `json:"listKind"`
@@ -54,9 +54,8 @@ type crdVersion struct {
 	} `json:"subresources,omitzero"`
 }
 
-// builtin are the groups with a dot that Kubernetes itself serves. They have no definitions. A user
-// who may not read definitions gets a 403 before the server finds that there is none; with this
-// set, the user is not asked to grant a permission that has no effect.
+// builtin are the groups with a dot that Kubernetes itself serves. They have no definitions. Skipping
+// them avoids a 403, and a hint to grant a permission that would not help.
 var builtin = sets.New(
 	"admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io", "authentication.k8s.io",
 	"authorization.k8s.io", "certificates.k8s.io", "coordination.k8s.io", "discovery.k8s.io", "events.k8s.io",

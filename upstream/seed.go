@@ -14,7 +14,7 @@ import (
 	"github.com/snapcache/snapcache/object"
 )
 
-// seedCheckTimeout limits what is asked of both servers before a list of the seed.
+// seedCheckTimeout limits the requests to both servers before a list of the seed.
 const seedCheckTimeout = 30 * time.Second
 
 // seed is the server that the first list of a source comes from: an agent that caches the resource.

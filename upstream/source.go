@@ -85,7 +85,7 @@ func (s *Source) String() string {
 }
 
 // request returns a GET of the resource in the source's scope. Unless it is for a seed, it does not
-// retry: the reflector has the only backoff, and reports what it waits for.
+// retry: the reflector has the only backoff, and reports its cause.
 func (s *Source) request() (*rest.Request, error) {
 	if s.err != nil {
 		return nil, s.err
@@ -144,7 +144,7 @@ const probeBody = 64 << 10
 
 // Probe returns nil if the server is at or past rv. An error that wraps [ErrLags] means that the
 // server will reach rv. One that wraps [ErrAhead] means that the newest state is before rv, which
-// may pass if this is one server of several. Every other error is that of the request.
+// may pass if this is one server of several. Every other error is the request's.
 //
 // Probe lists one object's metadata with resourceVersionMatch=NotOlderThan, which a server that is
 // behind refuses after waiting some seconds. A watch from such an rv would be accepted and stay

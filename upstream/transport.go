@@ -19,10 +19,10 @@ const acceptEncodings = "zstd, gzip"
 
 // meter is the transport of one source. It counts received bytes and decompresses gzip (net/http does
 // so only if it hides the transferred bytes) and zstd. If the context has an answerKey, it stores
-// there what the headers of the answer contain. It is safe for concurrent use.
+// the answer's headers of interest there. It is safe for concurrent use.
 type meter struct {
 	next    http.RoundTripper
-	repeats bool // client-go repeats every request, not only those for later pages
+	repeats bool // client-go repeats every request, not only for later pages
 	bytes   atomic.Int64
 }
 
@@ -40,7 +40,7 @@ func limitDelay(h http.Header) {
 // answerKey is the context key of an *answer.
 type answerKey struct{}
 
-// answer is what the headers of an answer have, which rest.Request.Stream does not return.
+// answer has headers of an answer, which rest.Request.Stream does not return.
 type answer struct {
 	mediaType string
 	age       string // in seconds; an agent sends it, a kube-apiserver does not

@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// API compares the Kubernetes API of an agent with that of its kube-apiserver.
+// API compares the Kubernetes API of an agent with its kube-apiserver's.
 type API struct {
 	Idle    int     // rounds of agents without clients
 	Rounds  int     // of all else

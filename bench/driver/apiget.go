@@ -45,7 +45,7 @@ func Gets() (names []string) {
 }
 
 // apiGets measures reads of single objects: of each side, and of a server whose handler does nothing
-// else than write such an object. Those on the agent's socket have such a server too.
+// else than write such an object. Reads on the agent's socket have such a server too.
 func (d *Driver) apiGets(ctx context.Context, s *server, sides []*apiSide, plan API, f *figures) error {
 	keys := s.keys[s.resources[0].Name]
 	agent := sides[0]
@@ -161,8 +161,8 @@ func (d *Driver) startFloor(ctx context.Context, x *apiSide, path string, socket
 	return x, stop, nil
 }
 
-// gets reads single pods. A tenth as many before opens the connections, and lets the server end what the
-// lists have left. It returns the CPU of each kind of read.
+// gets reads single pods. A tenth as many before opens the connections, and lets the server end the
+// work that the lists have left. It returns the CPU of each kind of read.
 func (x *apiSide) gets(ctx context.Context, keys []string, n int, f *figures) (map[string]float64, error) {
 	each := map[string]float64{}
 	for _, g := range gets {

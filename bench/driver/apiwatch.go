@@ -38,8 +38,8 @@ func (a *arrivals) add(stamp int64, at time.Time) {
 //
 // The pods are changed in etcd, because the writes of an apiserver take far more than its deliveries.
 // Each server also works without these watches, to follow the changes. That work is measured while the
-// watches are at the other server, and subtracted. Round by round, because it varies by more than what
-// a few deliveries take.
+// watches are at the other server, and subtracted. Round by round, because it varies by more than the
+// cost of a few deliveries.
 func (d *Driver) apiWatches(ctx context.Context, s *server, sides []*apiSide, name string, plan API, one bool, rate Rate, f *figures) error {
 	paths, keys := []string{"/api/v1/pods"}, s.changing()
 	if one {
@@ -62,7 +62,7 @@ func (d *Driver) apiWatches(ctx context.Context, s *server, sides []*apiSide, na
 			if err := d.apiDeliveries(ctx, s, x, y, &w); err != nil {
 				return err
 			}
-			if one && round == 0 { // later ones take what these have left
+			if one && round == 0 { // later ones reuse memory of these
 				f.add("a watch that waits: memory", x.name, "B", w.memory)
 			}
 		}
@@ -75,7 +75,7 @@ func (d *Driver) apiWatches(ctx context.Context, s *server, sides []*apiSide, na
 	return nil
 }
 
-// watching is what apiDeliveries measures.
+// watching has the parameters and results of apiDeliveries.
 type watching struct {
 	name  string
 	paths []string

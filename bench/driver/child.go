@@ -24,9 +24,9 @@ type launch struct {
 	marks      []peer.Mark
 	handler    bool
 	nodes      int      // in a fleet
-	tokens     string   // file with a token for each node; empty if all have that of the kubeconfig
+	tokens     string   // file with a token for each node; empty if all have the kubeconfig's
 	hubs       []string // kubeconfigs of the hubs that the nodes follow; empty for the apiserver
-	hub        bool     // the agent serves nodes, and caches what it lets them in by
+	hub        bool     // the agent serves nodes, and caches the resources for their access
 	binary     string   // of the agent; empty for the one of this revision
 	api        string   // address of the agent's Kubernetes API; empty for none
 }

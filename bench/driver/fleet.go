@@ -11,7 +11,7 @@ import (
 	"github.com/snapcache/snapcache/test/controlplane"
 )
 
-// fleetResources are what a node of a fleet caches: what a service proxy needs, and configuration.
+// fleetResources are cached by a node of a fleet: the needs of a service proxy, and configuration.
 var fleetResources = []string{"endpointslices.discovery.k8s.io", "configmaps"}
 
 // fleet starts all nodes of a fleet at once, first without stored data and then again.

@@ -15,7 +15,7 @@ const (
 	Expired   = "expired"         // 1 % have changed, and the server has no history: 410
 )
 
-// The peers. Agent is the snapcache program; the others are those of cmd/peer.
+// The peers. Agent is the snapcache program; the others are cmd/peer's.
 const (
 	Agent             = "agent"
 	LibraryBolt       = "library-bolt"
@@ -73,7 +73,7 @@ type Stream struct {
 }
 
 // Fleet starts many nodes, Rounds times without data and Rounds times again. The cost of the
-// smaller of two fleets predicts that of the larger.
+// smaller of two fleets predicts the larger's.
 type Fleet struct {
 	Nodes  int
 	Rounds int
@@ -125,7 +125,7 @@ var Plans = map[string]Plan{
 			{Name: "mixed", Pods: 1_000, Others: 1_000, Rounds: slices.Concat(rounds(First, 2, allPeers), rounds(Restart1, 2, allPeers)), Fleets: []Fleet{{Nodes: 50, Rounds: 2}, {Nodes: 200, Rounds: 2}}},
 		},
 	},
-	// Three minutes: only what the library is held to beside client-go's typed informer.
+	// Three minutes: only the library's targets beside client-go's typed informer.
 	"library": {
 		Name: "library", Settle: 2 * time.Second,
 		Stages: []Stage{{
@@ -135,7 +135,7 @@ var Plans = map[string]Plan{
 		}},
 	},
 	// A quarter of an hour: the agent's Kubernetes API beside the kube-apiserver's. Each change reaches
-	// 100 of the watches of a namespace, or all of those of all pods.
+	// 100 of the watches of a namespace, or all watches of all pods.
 	"api": {
 		Name: "api", Settle: 3 * time.Second,
 		Stages: []Stage{{Name: "pods-20000", Pods: 20_000, API: &API{

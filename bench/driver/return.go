@@ -37,11 +37,11 @@ const (
 	returnSpoke = "return-spoke"
 )
 
-// HubMemory is the memory of a hub, which its limits follow: that of deploy/kustomize/hub.
+// HubMemory is the memory of a hub, which its limits follow, as in deploy/kustomize/hub.
 const HubMemory = 1 << 30
 
-// hubResources are what a hub caches besides what its nodes do: the cluster's identity, and what it
-// decides by who may read.
+// hubResources are cached by a hub besides its nodes' resources: for the cluster's identity, and to
+// decide who may read.
 var hubResources = []string{
 	"namespaces", "serviceaccounts", "roles.rbac.authorization.k8s.io", "rolebindings.rbac.authorization.k8s.io",
 	"clusterroles.rbac.authorization.k8s.io", "clusterrolebindings.rbac.authorization.k8s.io",
@@ -202,7 +202,7 @@ func (d *Driver) returnOf(ctx context.Context, s *server, l launch, hubs []*hub)
 	return r, p.stop()
 }
 
-// cost adds what the hub's nodes took.
+// cost adds the cost of the hub's nodes.
 func (h *hub) cost(to *result.Hub, wire *measure.Traffic) (err error) {
 	if to.After, err = measure.ReadMemory(h.pid()); err != nil {
 		return err
@@ -260,7 +260,7 @@ func (h *hub) connect(ctx context.Context) error {
 	return clientcmd.WriteToFile(*c, h.kubeconfig)
 }
 
-// restart restarts hubs, which then have what they know only from their files, and waits until they have
+// restart restarts hubs, which then know only the content of their files, and waits until they have
 // reached the marks.
 func restart(ctx context.Context, d *Driver, hubs []*hub, marks []peer.Mark) (err error) {
 	for _, h := range hubs {
@@ -281,7 +281,7 @@ func restart(ctx context.Context, d *Driver, hubs []*hub, marks []peer.Mark) (er
 // accountsIn is the namespace of the nodes' service accounts.
 const accountsIn = "fleet"
 
-// newAccounts lets service accounts in a new namespace read what a node caches.
+// newAccounts lets service accounts in a new namespace read the resources that a node caches.
 func newAccounts(ctx context.Context, s *server) (*kubernetes.Clientset, error) {
 	client, err := kubernetes.NewForConfig(s.cp.RESTConfig(controlplane.Admin))
 	if err != nil {

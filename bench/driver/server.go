@@ -249,7 +249,7 @@ func (s *server) cpu() (float64, error) {
 // per resource: its marks. It never changes the object of readMark.
 func (s *server) change(ctx context.Context, share float64) (changed int, marks []peer.Mark, err error) {
 	for _, r := range s.resources {
-		keys := s.keys[r.Name][1:] // the first is that of readMark
+		keys := s.keys[r.Name][1:] // the first is readMark's
 		n := int(share * float64(len(keys)))
 		order := s.random.Perm(len(keys))[:n+1]
 		results := make([]string, n)

@@ -81,7 +81,7 @@ func (d *Driver) stream(ctx context.Context, s *server, number int, st Stream) (
 	return all, nil
 }
 
-// usage is what a process has used so far.
+// usage is the resources that a process has used so far.
 type usage struct {
 	cpu     float64 // seconds
 	written int64   // bytes
@@ -118,10 +118,10 @@ func allDelays(ctx context.Context, p subject, changes, wanted int) (handled, du
 	}
 }
 
-// changing returns the keys of the pods that change at a rate: all but that of readMark, the first.
+// changing returns the keys of the pods that change at a rate: all but readMark's, the first.
 func (s *server) changing() []string { return s.keys[s.resources[0].Name][1:] }
 
-// changeAt changes one pod after another of those with the keys at an even rate by touch, and returns how
+// changeAt changes the pods with the keys one after another at an even rate by touch, and returns how
 // many. If the server is slower, it is fewer.
 func (s *server) changeAt(ctx context.Context, keys []string, rate float64, d time.Duration, touch toucher) (int, error) {
 	pods := s.resources[0]

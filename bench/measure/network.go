@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Network is a proxy between clients and one server that counts what the server sends. It passes
+// Network is a proxy between clients and one server that counts the bytes from the server. It passes
 // bytes on unchanged, so that TLS is end to end, and lets the kernel copy them.
 type Network struct {
 	listener net.Listener

@@ -12,7 +12,7 @@ const (
 	Contents = "contents"
 	// Delays asks for the delays since the last time.
 	Delays = "delays"
-	// Reset clears the changes so far, also those that are not durable yet.
+	// Reset clears the changes so far, also if they are not durable yet.
 	Reset = "reset"
 )
 
@@ -32,7 +32,7 @@ type Event struct {
 	Lists    int                `json:"lists,omitempty"` // complete lists so far, as far as they are counted
 
 	// Handled are the seconds from each change, by its [Stamp], to the handler's call. Durable are
-	// those to the commit that made it durable, if there was one.
+	// the seconds to the commit that made it durable, if there was one.
 	Handled []float64 `json:"handled,omitempty"`
 	Durable []float64 `json:"durable,omitempty"`
 }

@@ -41,7 +41,7 @@ func apiStage(run *result.Run) *result.Stage {
 	return nil
 }
 
-// API returns api.md: the Kubernetes API of an agent beside that of the kube-apiserver.
+// API returns api.md: the Kubernetes API of an agent beside the kube-apiserver's.
 func API(run *result.Run, st *result.Stage) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# The Kubernetes API beside a kube-apiserver's\n\nThis page is written by `%s`. Don't edit it. All figures are of one run:\n[what was measured](api.json) is beside it.\n\n", run.Command)

@@ -53,7 +53,7 @@ func spread(st *result.Stage, scenario, peer string, m metric) measure.Spread {
 	return measure.SpreadOf(values)
 }
 
-// delays returns the spread of a peer's streams at a rate, of those without other peers.
+// delays returns the spread of a peer's streams at a rate, if they had no other peers.
 func delays(st *result.Stage, rate float64, peer string, of func(result.Stream) float64) measure.Spread {
 	var values []float64
 	if st != nil {

@@ -188,7 +188,7 @@ func streamTable(b *strings.Builder, st *result.Stage) {
 		} {
 			row = append(row, withSpread(of(f), seconds))
 		}
-		// If not all changes were durable at the end, those that were are the quick ones.
+		// If not all changes were durable at the end, only the quick ones were.
 		if of(func(s result.Stream) float64 { return float64(s.Durable.Count - s.Changes) }).Low >= 0 {
 			row = append(row, withSpread(of(func(s result.Stream) float64 { return s.Durable.P50 }), seconds),
 				withSpread(of(func(s result.Stream) float64 { return s.Durable.P99 }), seconds))

@@ -137,7 +137,7 @@ func returnTargets(st *result.Stage, hubs string) []target {
 func serverCPUOf(r result.Return) float64 { return r.ServerCPU / float64(r.Nodes) }
 func bytesOf(r result.Return) float64     { return float64(r.Wire.Received) / float64(r.Nodes) }
 
-// sumOfHubs returns what all hubs took, and the most of one.
+// sumOfHubs returns the cost of all hubs, and the peak of one.
 func sumOfHubs(r result.Return) (cpu, growth float64, peak int64) {
 	for _, h := range r.Hubs {
 		cpu, growth, peak = cpu+h.CPU, growth+float64(h.After.Anon-h.Before.Anon), max(peak, h.After.Peak)
@@ -172,7 +172,7 @@ type bound struct {
 	nodes float64
 }
 
-// bounds returns what limits a way, the first that breaks first.
+// bounds returns the limits of a way, and the one that is reached first.
 func bounds(r result.Return) (first bound, all []bound) {
 	all = []bound{
 		{fmt.Sprintf("%d CPUs of the apiserver, in a minute", modelCPUs), modelSeconds * modelCPUs / max(serverCPUOf(r), 1e-9)},

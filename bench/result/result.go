@@ -46,7 +46,7 @@ type Stage struct {
 	Returns []Return `json:"returns,omitempty"`
 }
 
-// Figure is what was measured of one server's Kubernetes API, as often as there are values.
+// Figure has the measurements of one property of a server's Kubernetes API.
 type Figure struct {
 	What   string    `json:"what"`
 	Of     string    `json:"of"`
@@ -116,8 +116,7 @@ type Fleet struct {
 	Cost
 }
 
-// Return is nodes that come back at once after an outage. What the Cost has of traffic is the
-// apiserver's.
+// Return is nodes that come back at once after an outage. The traffic in Cost is the apiserver's.
 type Return struct {
 	Way      string          `json:"way"`
 	Changed  int             `json:"changed"` // objects, during the outage
@@ -130,7 +129,7 @@ type Return struct {
 	Cost
 }
 
-// Hub is what the return of its nodes cost one hub.
+// Hub is the cost of one hub for the return of its nodes.
 type Hub struct {
 	Nodes  int            `json:"nodes"`
 	CPU    float64        `json:"cpu"`    // seconds

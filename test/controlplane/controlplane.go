@@ -26,7 +26,7 @@ type Options struct {
 	// EtcdURL is the address of another control plane's etcd, or of a proxy to it, to use in
 	// place of an etcd of its own: two apiservers of one cluster.
 	EtcdURL string
-	// Binaries are the servers to start, see [Servers]; nil means those of [Build].
+	// Binaries are the servers to start, see [Servers]; nil means the result of [Build].
 	Binaries *Binaries
 	// Port is the apiserver's port on 127.0.0.1; 0 means a free one.
 	Port int

@@ -15,11 +15,11 @@
 //	defer cp.Stop()
 //	kubeconfig, err := cp.Kubeconfig(controlplane.Reader)
 //
-// What it is not: there is no controller-manager, no scheduler and, unless a test starts one, no kubelet.
+// There is no controller-manager, no scheduler and, unless a test starts one, no kubelet.
 // Nothing is garbage-collected, a deployment makes no pods, a namespace gets no
 // default service account, and a deleted namespace stays Terminating.
 //
-// What holds:
+// Invariants:
 //
 //   - The apiserver keeps its address, its certificate authority and its tokens
 //     over every stop, kill and restart, whether of itself or of etcd.

@@ -14,7 +14,7 @@ import (
 // Totals are the numbers of requests that the apiserver has answered since it started, from its
 // metrics.
 //
-// A watch is counted when it ends; [Totals.Open] has those that are under way.
+// A watch is counted when it ends; [Totals.Open] has the watches that are under way.
 // The apiserver counts its own requests too, so take totals before and after
 // and compare with [Totals.Since].
 type Totals struct {

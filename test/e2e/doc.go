@@ -1,4 +1,4 @@
-// Package e2e tests what snapcache promises on a real control plane, with the real program. Each
+// Package e2e tests snapcache's promises on a real control plane, with the real program. Each
 // file covers one promise, named by its tests.
 //
 // The program is built once and runs as a process of its own, as on a node: tests kill it, cut it

@@ -1,4 +1,4 @@
-// Package kubeapi compares the Kubernetes API of an agent with that of the kube-apiserver it caches.
+// Package kubeapi compares the Kubernetes API of an agent with the API of the kube-apiserver it caches.
 //
 // One control plane and one agent run. A fixed seed generates some hundred requests, good and bad, for
 // every cached resource; each is sent to both, and the answers must be equal in status, headers and

@@ -1,5 +1,5 @@
 // Command floor answers every request with the same bytes, on the server of an agent's Kubernetes API:
-// what remains is the cost of net/http and, unless it listens on a socket, of HTTP/2 and of TLS. It writes
+// it has only the cost of net/http and, unless it listens on a socket, of HTTP/2 and of TLS. It writes
 // a line to its output when it listens, with its address, and ends with its input.
 package main
 

@@ -32,8 +32,8 @@ func typedTrimmed(ctx context.Context, s settings, d *delays) (*cached, error) {
 	}))
 }
 
-// typedVersions is typed with a transform that leaves only what tells versions apart: of a fleet that
-// caches whole objects, few nodes fit on one machine.
+// typedVersions is typed with a transform that leaves only the fields that tell versions apart: of a
+// fleet that caches whole objects, few nodes fit on one machine.
 func typedVersions(ctx context.Context, s settings, d *delays) (*cached, error) {
 	return typedWith(ctx, s, d, clientinformers.WithTransform(func(obj any) (any, error) {
 		m, err := meta.Accessor(obj)

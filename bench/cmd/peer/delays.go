@@ -65,8 +65,8 @@ func (d *delays) reset() {
 	d.handled, d.durable, d.waiting = nil, nil, nil
 }
 
-// watch records when a store commits, until done is closed: a commit makes durable what was applied
-// before it began. It polls every 10 ms, which limits the precision. A change has to wait for one
+// watch records when a store commits, until done is closed: a commit makes all changes durable that
+// were applied before it began. It polls every 10 ms, which limits the precision. A change has to wait for one
 // poll, because a commit takes some time itself.
 func (d *delays) watch(db *bolt.DB, done <-chan struct{}) {
 	ticker := time.NewTicker(10 * time.Millisecond)

@@ -26,10 +26,10 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// stored is what a spoke stores of an object; the zero value of one that was deleted.
+// stored is an object in a spoke; the zero value for one that was deleted.
 type stored struct{ RV, UID string }
 
-// checkpoint is what a spoke has stored. The spokes of a fleet share one, which they only read.
+// checkpoint is the content of a spoke's store. The spokes of a fleet share one, which they only read.
 type checkpoint struct {
 	RV, Cluster string
 	At          time.Time
@@ -39,8 +39,8 @@ type checkpoint struct {
 
 // spoke is an agent as its server sees it: source, reflector and the checks before a resume are the
 // agent's own. In place of an agent's database, of which a thousand don't fit on one machine, it stores
-// the key, UID and resourceVersion of each object, and shares those of the checkpoint with the others
-// until they change. It implements reflector.Queue and reflector.Observer.
+// the key, UID and resourceVersion of each object, and shares the checkpoint's with the others until
+// they change. It implements reflector.Queue and reflector.Observer.
 type spoke struct {
 	reflector.NopObserver
 	watching atomic.Bool

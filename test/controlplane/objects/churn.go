@@ -261,7 +261,7 @@ func (w *churnWorker) operate(ctx context.Context) (bool, error) {
 
 func (w *churnWorker) create(ctx context.Context, name string) (bool, error) {
 	k := kinds[name]
-	// Each worker has its own numbers, far from those that seeding uses.
+	// Each worker has its own numbers, far from the ones that seeding uses.
 	number := 1_000_000 + w.next*churnWorkers + w.number
 	w.next++
 	object, err := k.make(Namespace(w.IntN(w.options.Namespaces)), number, w.options.Seed)

@@ -144,8 +144,8 @@ func migrateContainer(a app, namespace, token string, s source) corev1.Container
 	return c
 }
 
-// container returns a container with the fields that all containers have, those included that the
-// apiserver sets by default.
+// container returns a container with the fields that all containers have, including the apiserver's
+// defaults.
 func container(name, image, token string) corev1.Container {
 	return corev1.Container{
 		Name:                     name,

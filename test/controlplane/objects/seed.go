@@ -81,7 +81,7 @@ func Seed(ctx context.Context, cp *controlplane.ControlPlane, o SeedOptions) err
 	return nil
 }
 
-// seeder creates single objects. The user agents of its clients are those of the components that
+// seeder creates single objects. Its clients have the user agents of the components that
 // create the objects in a real cluster: the apiserver writes them into managedFields.
 type seeder struct {
 	seed       int64
@@ -101,7 +101,7 @@ func newSeeder(config *rest.Config, seed int64) (*seeder, error) {
 		{"kubelet", &s.kubelet},
 		{"fleet-agent", &s.deployer},
 	} {
-		// Protobuf costs the apiserver a fraction of what JSON does.
+		// Protobuf costs the apiserver a fraction of JSON's cost.
 		typed := rest.CopyConfig(config)
 		typed.UserAgent = c.agent + "/v1.36.3 (linux/amd64)"
 		typed.ContentType = runtime.ContentTypeProtobuf

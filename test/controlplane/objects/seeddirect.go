@@ -30,7 +30,7 @@ func SeedPodsDirect(ctx context.Context, cp *controlplane.ControlPlane, n int) e
 
 // SeedDirect writes n objects of a resource into etcd in the apiserver's storage format, each in a
 // revision of its own: 20,000 take seconds instead of minutes. The apiserver may be running or not; it
-// takes the objects for those of another apiserver. They are made with seed 1, 200 a namespace, which
+// takes the objects for another apiserver's. They are made with seed 1, 200 a namespace, which
 // is written too. A second call writes the same objects again.
 func SeedDirect[T runtime.Object](ctx context.Context, cp *controlplane.ControlPlane, resource string, n int, fn func(namespace string, i int, seed int64) T) error {
 	client, err := cp.EtcdClient()

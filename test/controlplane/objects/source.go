@@ -45,7 +45,7 @@ func (s source) ip(first, second int) string {
 
 func (s source) from(words ...string) string { return words[s.IntN(len(words))] }
 
-// bytes returns n bytes that do not compress, as those of keys, certificates and signatures.
+// bytes returns n bytes that do not compress, as in keys, certificates and signatures.
 func (s source) bytes(n int) []byte {
 	b := make([]byte, n)
 	for i := range b {

@@ -16,7 +16,7 @@ import (
 // TouchAnnotation is the annotation that [Touch] sets to the current time.
 const TouchAnnotation = "example.com/touched"
 
-// touchWorkers is small, so that the order of the changes stays near that of the keys.
+// touchWorkers is small, so that the order of the changes stays near the order of the keys.
 const touchWorkers = 8
 
 // Touch changes the annotation [TouchAnnotation] of n existing objects of a

@@ -1,7 +1,7 @@
 // Package faultfs is a disk for tests: an in-memory file system, mounted with FUSE, that has the
 // faults of real disks on demand.
 //
-// It holds back what was not synced. After a power cut, each 4 KiB page that was written since the
+// It holds back unsynced writes. After a power cut, each 4 KiB page that was written since the
 // last fsync of its file has any of its versions, or a torn mixture of two; of the names created,
 // removed and renamed since the last fsync of their directory, any subset is there. A lying disk
 // reports success for a sync that it did not do. [Faults] selects the operations that fail, and

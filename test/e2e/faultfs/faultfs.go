@@ -97,7 +97,7 @@ func (d *Disk) Counts() (c Counts) {
 }
 
 // Cut cuts the power. Open handles can still read the old state; changes fail with EIO.
-// [Disk.Restart] mounts what is left.
+// [Disk.Restart] mounts the state that is left.
 func (d *Disk) Cut(c Choice) {
 	d.t.Helper()
 	d.call("Cut", c, &struct{}{})

@@ -139,7 +139,7 @@ func (n *inode) sync() {
 	n.versions, n.sizes = map[int64][]page{}, nil
 }
 
-// cut makes the stable state what a power cut now would leave of the changes since the last sync.
+// cut adds to the stable state the changes since the last sync that a power cut now would leave.
 func (n *inode) cut(r *rand.Rand, c Choice) {
 	if n.dir {
 		for _, m := range n.moves {

@@ -134,7 +134,7 @@ func (c *calls) Unmount(struct{}, *struct{}) error {
 	return syscall.Unmount(m.path, syscall.MNT_DETACH)
 }
 
-// Cut cuts the power of the disk; the next mount shows what is left.
+// Cut cuts the power of the disk; the next mount shows the state that is left.
 func (c *calls) Cut(choice Choice, _ *struct{}) error {
 	d := c.d.disk
 	d.mu.Lock()

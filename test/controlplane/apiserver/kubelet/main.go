@@ -44,7 +44,7 @@ func main() {
 	})
 	flags.RootDirectory, config.PodLogsDir = filepath.Join(*dir, "root"), filepath.Join(*dir, "logs")
 	config.Address = address
-	// A kubelet that looks for its address takes none of loopback; this one keeps what its Node has.
+	// A kubelet that looks for its address takes none of loopback; this one keeps its Node's.
 	flags.CloudProvider = "external"
 
 	client, err := clientcmd.BuildConfigFromFlags("", *kubeconfig)
@@ -139,7 +139,7 @@ func (r *containerRuntime) PortForward(_ context.Context, req *runtimeapi.PortFo
 	return r.streams.GetPortForward(req)
 }
 
-// commands are those of all containers: they return their arguments and their input.
+// commands runs the commands of all containers: they return their arguments and their input.
 type commands struct{}
 
 func (commands) Exec(_ context.Context, _ string, args []string, in io.Reader, out, _ io.WriteCloser, _ bool, _ <-chan remotecommand.TerminalSize) error {

@@ -60,7 +60,7 @@ func dirFlag() cli.Flag {
 	}
 }
 
-// noArguments refuses what a command would silently ignore.
+// noArguments refuses arguments that a command would silently ignore.
 func noArguments(c *cli.Context) error {
 	if c.Args().Present() {
 		return fmt.Errorf("%s takes no arguments, got %q", c.Command.Name, c.Args().Slice())

@@ -61,7 +61,7 @@ func seedCommand() *cli.Command {
 	}
 }
 
-// seed creates what the values ask for.
+// seed creates the objects that the values ask for.
 func seed(ctx context.Context, cp *controlplane.ControlPlane, values url.Values) error {
 	var o objects.SeedOptions
 	wanted := false

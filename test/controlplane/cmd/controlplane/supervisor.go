@@ -21,7 +21,7 @@ const (
 	socketFile = "control.sock"
 )
 
-// state is what others may want to know of a running control plane.
+// state describes a running control plane to other processes.
 type state struct {
 	PID         int               `json:"pid"`
 	URL         string            `json:"url"`
@@ -45,8 +45,8 @@ func readState(dir string) (state, error) {
 	return st, nil
 }
 
-// supervisor owns a running control plane and does what the other commands ask
-// for, over HTTP on a unix socket: POST /<verb>?<parameters>.
+// supervisor owns a running control plane and serves the requests of the other
+// commands, over HTTP on a unix socket: POST /<verb>?<parameters>.
 type supervisor struct {
 	cp      *controlplane.ControlPlane
 	state   state
@@ -82,7 +82,7 @@ func (s *supervisor) run(ctx context.Context) error {
 	ctx, s.stop = context.WithCancel(ctx)
 	defer s.stop()
 	socket := filepath.Join(s.cp.Dir(), socketFile)
-	// The folder is locked by this process: what is there is left over.
+	// The folder is locked by this process: a socket there is left over.
 	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return withStop(s.cp, fmt.Errorf("control socket: %w", err))
 	}
@@ -127,7 +127,7 @@ func (s *supervisor) handler() http.Handler {
 	return mux
 }
 
-// verbs are what the supervisor can be asked for.
+// verbs are the supervisor's actions by their names.
 func (s *supervisor) verbs() map[string]func(context.Context, url.Values) error {
 	plain := func(do func(context.Context) error) func(context.Context, url.Values) error {
 		return func(ctx context.Context, _ url.Values) error { return do(ctx) }
