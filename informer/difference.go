@@ -46,7 +46,7 @@ func (l *Loop) difference(b deltafifo.Batch) (difference, error) {
 	var d difference
 	d.read = l.opts.Collection.Lookup()
 	for _, kd := range b.Deltas {
-		if err := l.reconcileKey(d.read, kd, b.List, &d); err != nil {
+		if err := l.reconcile(d.read, kd, b.List, &d); err != nil {
 			return difference{}, err
 		}
 	}
@@ -54,98 +54,66 @@ func (l *Loop) difference(b deltafifo.Batch) (difference, error) {
 	return d, nil
 }
 
-// reconcileKey adds the changes of one key's deltas to d.
-func (l *Loop) reconcileKey(now store.Lookup, kd deltafifo.KeyDeltas, isList bool, d *difference) error {
-	old, current, at, err := l.stored(now, kd)
+// reconcile adds the changes of one key's deltas to d.
+func (l *Loop) reconcile(now store.Lookup, kd deltafifo.KeyDeltas, list bool, d *difference) error {
+	k, err := l.stored(now, kd)
 	if err != nil {
 		return err
 	}
-	shown := at != absent // handlers have seen the object, even if its record is corrupt now
-	before := current
-	var change store.Change // without a key if no delta has an effect
+	current := l.value(k.object)
+	rewritten := func(t cache.DeltaType, o *object.Object) bool { return l.rewritten(now, t, o, k.version) }
 	deltas, arrived := kd.Deltas, kd.Arrived
-	effects, first, rv := 0, "", "" // of the deltas: how many change the key, and the resourceVersions
-	if isList {
+	if list {
 		last := len(deltas) - 1 // a list becomes visible at its end, so only the newest delta matters
 		deltas, arrived = deltas[last:], arrived[last:]
 	}
 	for i, delta := range deltas {
-		o, _ := delta.Object.(*object.Object)
-		corrected := delta.Type == deltafifo.Corrected
-		remove := delta.Type == cache.Deleted || corrected && o == nil
-		switch {
-		case o == nil && !remove:
-			continue
-		// A list and a correction are applied to any stored state; an event must be newer.
-		case !isList && !corrected && o != nil && stale(delta.Type, o, old) && !l.rewritten(now, delta.Type, o, old):
+		t, out := k.take(delta, list, rewritten)
+		if out == replay {
 			d.counts.Stale++
+		}
+		if out != taken {
 			continue
-		case corrected && o != nil: // events up to this state may still arrive
-			old = store.Header{UID: string(o.GetUID()), RV: o.GetResourceVersion()}
-		case corrected:
-			old = store.Header{} // the stored state was wrong: compare no event with it
 		}
-		d.corrected = d.corrected || corrected
-		if rv = ""; o != nil {
-			rv = o.GetResourceVersion()
+		d.corrected = d.corrected || delta.Type == deltafifo.Corrected
+		n := note{kind: noteKinds[t.Type], key: kd.Key, old: current, arrived: arrived[i]}
+		if !list { // the objects of a list are read from the store when they are delivered
+			n.new = l.value(t.Object)
 		}
-		if effects++; effects == 1 {
-			first = rv
+		current = n.new
+		if k.presence == absent {
+			current = nil
 		}
-		n := note{kind: noteAdd, key: kd.Key, old: current, arrived: arrived[i]}
-		if !isList { // the objects of a list are read from the store when they are delivered
-			n.new = l.value(o)
-		}
-		change = store.Change{Key: kd.Key, Object: o}
-		switch {
-		case remove:
-			n.kind = noteNone
-			if shown {
-				n.kind = noteDelete
-			}
-			change.Object, change.RV = nil, rv
-			shown, current = false, nil
-		case current != nil:
-			n.kind = noteUpdate
-			fallthrough
-		default:
-			shown, current = true, n.new
-		}
-		if l.noted() && (isList || n.kind != noteNone) {
+		if l.noted() && (list || n.kind != noteNone) {
 			d.notes = append(d.notes, n)
 		}
 	}
-	if effects > 1 {
-		d.skip(first, rv)
+	d.change(kd.Key, k, list)
+	return nil
+}
+
+// change adds the change of a key to d.
+func (d *difference) change(key string, k keyState, list bool) {
+	if k.taken > 1 {
+		d.skip(k.first, k.last)
 	}
-	gone := change.Object == nil
+	c := store.Change{Key: key, Object: k.object}
+	if k.presence == absent {
+		c.RV = k.last
+	}
 	switch {
-	case change.Key == "" || at == absent && gone && !isList:
-		return nil
-	case at == absent && gone: // an earlier part of the list has added the key
-	case at == absent:
+	case k.taken == 0, k.stored == absent && k.presence == absent && !list:
+		return
+	case k.stored == absent && k.presence == absent: // an earlier part of the list has added the key
+	case k.stored == absent:
 		d.counts.Added++
-	case gone:
+	case k.presence == absent:
 		d.counts.Deleted++
 	default:
 		d.counts.Updated++
 	}
-	d.changes = append(d.changes, change)
-	d.unknown = d.unknown || at != absent && before == nil
-	return nil
-}
-
-// stale reports whether an event is not newer than the stored object. A delete may carry the
-// resourceVersion of the object that it deletes: Kubernetes assigns a new one, other servers of its
-// API may not.
-func stale(t cache.DeltaType, o *object.Object, old store.Header) bool {
-	if old.RV == "" {
-		return false
-	}
-	if cmp, ok := object.CompareRV(o.GetResourceVersion(), old.RV); ok {
-		return cmp < 0 || cmp == 0 && t != cache.Deleted
-	}
-	return o.GetResourceVersion() == old.RV && string(o.GetUID()) == old.UID && t != cache.Deleted
+	d.changes = append(d.changes, c)
+	d.unknown = d.unknown || k.stored == corrupt
 }
 
 // rewritten reports whether an event is a new state of the stored object under the same
@@ -172,24 +140,21 @@ func (l *Loop) value(o *object.Object) *value {
 	return &value{object: o, decode: l.opts.Processor.opts.Decoding()}
 }
 
-// stored returns the stored header of a key, and the stored state for the handlers and the recorder,
-// which they got last: nil if there is none, or if its record is corrupt, which to a handler is the same
-// as unknown.
-func (l *Loop) stored(now store.Lookup, kd deltafifo.KeyDeltas) (store.Header, *value, presence, error) {
+// stored returns the stored state of a key, with the object if it is for the handlers or the
+// recorder, which got it last. The header of a corrupt record may be readable.
+func (l *Loop) stored(now store.Lookup, kd deltafifo.KeyDeltas) (keyState, error) {
 	switch {
 	case l.noted():
 		o, err := now.Get(kd.Key)
 		at, err := presenceOf(err)
-		switch at {
-		case readable:
-			return store.Header{UID: string(o.GetUID()), RV: o.GetResourceVersion()}, l.value(o), at, nil
-		case absent:
-			return store.Header{}, nil, at, err
+		if at != corrupt {
+			return keyState{stored: at, presence: at, object: o, version: headerOf(o)}, err
 		}
-		// The header of a corrupt record may be readable.
+		h, _, err := header(now, kd.Key)
+		return keyState{stored: corrupt, presence: corrupt, version: h}, err
 	case kd.Held != nil:
-		return store.Header{UID: kd.Held.UID, RV: kd.Held.RV}, nil, readable, nil
+		return keyState{stored: readable, presence: readable, version: store.Header{UID: kd.Held.UID, RV: kd.Held.RV}}, nil
 	}
 	h, at, err := header(now, kd.Key)
-	return h, nil, at, err
+	return keyState{stored: at, presence: at, version: h}, err
 }

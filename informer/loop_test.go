@@ -76,6 +76,7 @@ type pipeline struct {
 	coll  store.Collection
 	proc  *informer.Processor
 	rec   *recorder
+	stats *informer.Stats
 }
 
 func start(t *testing.T, coll store.Collection) *pipeline {
@@ -105,7 +106,8 @@ func startQueue(t *testing.T, coll store.Collection, takes time.Duration, queue 
 	_, err := proc.AddHandler(rec, cache.HandlerOptions{})
 	require.NoError(t, err)
 	require.NoError(t, proc.Start())
-	loop := informer.New(informer.Options{Name: "test", Queue: q, Collection: coll, Processor: proc, Around: slowly(takes)})
+	stats := informer.NewStats(clock.RealClock{})
+	loop := informer.New(informer.Options{Name: "test", Queue: q, Collection: coll, Processor: proc, Observer: stats, Around: slowly(takes)})
 	done := make(chan error, 1)
 	go func() { done <- loop.Run(context.Background()) }()
 	t.Cleanup(func() {
@@ -113,7 +115,7 @@ func startQueue(t *testing.T, coll store.Collection, takes time.Duration, queue 
 		require.NoError(t, <-done)
 		proc.Stop()
 	})
-	return &pipeline{queue: q, coll: coll, proc: proc, rec: rec}
+	return &pipeline{queue: q, coll: coll, proc: proc, rec: rec, stats: stats}
 }
 
 // slowly returns Options.Around of a loop that begins with each batch of events after a while.

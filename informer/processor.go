@@ -267,6 +267,10 @@ const (
 	noteResync  // OnUpdate from the object to itself
 )
 
+var noteKinds = map[store.EventType]noteKind{
+	store.Added: noteAdd, store.Modified: noteUpdate, store.Deleted: noteDelete, "": noteNone,
+}
+
 // note is a notification: one call of a handler, or one for each object of a listing.
 type note struct {
 	kind noteKind

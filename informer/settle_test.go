@@ -98,3 +98,38 @@ func TestWatchListRepeatsAndDropsKeys(t *testing.T) {
 		}
 	}
 }
+
+// A list that repeats the key of a corrupt record counts it once, and drops it as it does any other.
+func TestWatchListRepeatsCorruptRecord(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		drop  bool
+		want  informer.Counts
+		calls []string
+	}{
+		{"repeated", false, informer.Counts{Updated: 1}, []string{"add a@12 false"}},
+		{"dropped", true, informer.Counts{Deleted: 1}, []string{"delete ns/a@unknown"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				coll, err := corruptDB(t).Open(storetest.Info("test"))
+				require.NoError(t, err)
+				p := startWith(t, coll, informer.ProcessorOptions{})
+				synctest.Wait()
+				p.rec.take()
+				require.NoError(t, p.queue.BeginReplace(t.Context(), deltafifo.Replace{Reason: "expired", Cluster: "c"}))
+				for _, o := range []*object.Object{obj("a", "1", 11), obj("b", "2", 5), obj("a", "1", 12)} {
+					require.NoError(t, p.queue.ReplaceItem(o))
+					synctest.Wait() // the loop takes each item before the next one comes
+				}
+				if tc.drop {
+					p.queue.DropItem("ns/a")
+				}
+				require.NoError(t, p.queue.EndReplace("13"))
+				synctest.Wait()
+				require.Equal(t, tc.want, p.stats.Counters().Counts)
+				require.Equal(t, tc.calls, p.rec.take())
+			})
+		})
+	}
+}
