@@ -60,6 +60,10 @@ type Collection struct {
 	Description func() *store.Description
 	View        func() (store.View, error)
 
+	// State is that of the newest view, which requests that wait for a resourceVersion need not open. A
+	// change is in it before Changed reports the change.
+	State func() store.State
+
 	// Freshness reports how current the collection is; nil for a file, which no server changes.
 	Freshness func() Freshness
 

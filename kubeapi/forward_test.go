@@ -58,7 +58,7 @@ func partly(t *testing.T, f *forwarder, allowed bool) (s *Server, asked *[]strin
 		coll, err := db.Open(info)
 		require.NoError(t, err)
 		all = append(all, &Collection{
-			Info: func() store.Info { return info }, View: coll.View,
+			Info: func() store.Info { return info }, View: coll.View, State: coll.State,
 			Description: described(store.Description{Subresources: []string{"status"}}),
 		})
 	}

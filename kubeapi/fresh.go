@@ -105,9 +105,9 @@ func (s *Server) reach(ctx context.Context, c *served, rv string, limit time.Dur
 		if c.Changed != nil {
 			changed = c.Changed() // before the state is read, so that no change is missed
 		}
-		state, err := stateOf(c)
-		if err != nil || !past(rv, state.RV) {
-			return state.RV, err
+		state := c.State()
+		if !past(rv, state.RV) {
+			return state.RV, nil
 		}
 		select {
 		case <-ctx.Done():
@@ -117,15 +117,6 @@ func (s *Server) reach(ctx context.Context, c *served, rv string, limit time.Dur
 		case <-changed:
 		}
 	}
-}
-
-func stateOf(c *served) (store.State, error) {
-	v, err := c.View()
-	if err != nil {
-		return store.State{}, err
-	}
-	defer v.Close()
-	return v.State(), nil
 }
 
 // settle waits until the collection has what the server had when the request came. If the server is

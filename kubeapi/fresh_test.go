@@ -139,6 +139,27 @@ func TestResourceVersionAhead(t *testing.T) {
 	}
 }
 
+// TestWaitOpensNoView: a read that waits for a resourceVersion looks at each state on the way, and opens
+// a view only of the first one and of the last.
+func TestWaitOpensNoView(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		views, view := 0, w.served.View
+		w.served.View = func() (store.View, error) { views++; return view() }
+		got := make(chan int)
+		go func() {
+			a := httptest.NewRecorder()
+			w.server.ServeHTTP(a, httptest.NewRequest(http.MethodGet, "/api/v1/namespaces/a/pods/x?resourceVersion=32", nil))
+			got <- a.Code
+		}()
+		synctest.Wait()
+		for range 20 { // from 12
+			w.change("a/x", "web", "n1")
+		}
+		require.Equal(t, http.StatusOK, <-got)
+		require.Equal(t, 2, views)
+	})
+}
+
 // A request that no collection covers is refused.
 func TestRequestOutOfScope(t *testing.T) {
 	info := store.Info{ID: "pods@a", Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true, Namespace: "a", FieldSelector: "spec.nodeName=n1"}
@@ -150,7 +171,7 @@ func TestRequestOutOfScope(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, r.Commit(store.Checkpoint{RV: "10"}))
 	c := &Collection{
-		Info: func() store.Info { return info }, Description: described(store.Description{}), View: coll.View,
+		Info: func() store.Info { return info }, Description: described(store.Description{}), View: coll.View, State: coll.State,
 		Events: NewEvents("10", clock.RealClock{}),
 	}
 	s := New(Options{Collections: func() []*Collection { return []*Collection{c} }})

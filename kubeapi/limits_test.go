@@ -79,6 +79,7 @@ func newCached(t testing.TB, db store.DB, n, size int) *cached {
 			c.views.Add(1)
 			return countedView{v, c}, nil
 		},
+		State:  stored.State,
 		Events: NewEvents(strconv.Itoa(c.rv), clock.RealClock{}),
 	}
 	return c

@@ -122,14 +122,18 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q query) error {
 // resume begins a watch without initial objects: at the newest state, if the client names none. Its age does
 // not matter: the client has that state, and waits for what comes.
 func (w *watcher) resume() error {
-	state, err := stateOf(w.q.served)
-	if err == nil && !state.Synced {
-		err = later("storage is (re)initializing")
+	v, err := w.q.View() // fails if the cache is being closed, unlike State
+	if err != nil {
+		return err
+	}
+	defer v.Close()
+	if !v.State().Synced {
+		return later("storage is (re)initializing")
 	}
 	if w.rv == "" || w.rv == "0" {
-		w.rv = state.RV
+		w.rv = v.State().RV
 	}
-	return err
+	return nil
 }
 
 // startTimers starts the timers of the watch.

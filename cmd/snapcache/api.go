@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"time"
 
 	"k8s.io/client-go/rest"
 
@@ -23,28 +22,29 @@ func apiHandler(db store.DB) (http.Handler, error) {
 	}
 	collections := make([]*kubeapi.Collection, len(stored))
 	for i, info := range stored {
-		description, proven := about(db, info.ID) // a file does not change
+		description, state := about(db, info.ID) // a file does not change
 		collections[i] = &kubeapi.Collection{
 			Info:        func() store.Info { return info },
 			Description: func() *store.Description { return &description },
 			View:        func() (store.View, error) { return db.View(info.ID) },
-			Freshness:   func() kubeapi.Freshness { return kubeapi.Freshness{Since: proven} },
+			State:       func() store.State { return state },
+			Freshness:   func() kubeapi.Freshness { return kubeapi.Freshness{Since: state.Proven()} },
 			Staleness:   func() kubeapi.Staleness { return kubeapi.Staleness{Policy: kubeapi.Serve} }, // a file is asked for its own time
 		}
 	}
 	return kubeapi.New(kubeapi.Options{Collections: func() []*kubeapi.Collection { return collections }}), nil
 }
 
-// about returns the description of a collection's resource, and when the collection was last known
-// to be complete; zero if that can't be read. The API then still works, without short names.
-func about(db store.DB, id string) (d store.Description, proven time.Time) {
+// about returns the description of a collection's resource and its state; zero if they can't be read. The
+// API then still works, without short names.
+func about(db store.DB, id string) (d store.Description, state store.State) {
 	v, err := db.View(id)
 	if err != nil {
-		return d, proven
+		return d, state
 	}
 	defer v.Close()
 	d, _ = v.Description() // zero after an error
-	return d, v.State().Proven()
+	return d, v.State()
 }
 
 // api returns the way to the Kubernetes API of the cache: the agent's, or one that is served in this

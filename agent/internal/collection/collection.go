@@ -117,16 +117,24 @@ func (c *Collection) field() string {
 	return c.spec.Field
 }
 
-// Live returns the stored collection, and the source and the queue that feed it. stored is nil
-// until the resource is known, and again once another version of it is configured. ok is false
-// before the first run; source and queue are nil then.
-func (c *Collection) Live() (stored store.Collection, source *upstream.Source, queue *deltafifo.Queue, ok bool) {
+// Live is a stored collection and what feeds it.
+type Live struct {
+	// Stored is nil until the resource is known, and again once another version of it is configured.
+	Stored store.Collection
+
+	// Source and Queue are nil before the first run.
+	Source *upstream.Source
+	Queue  *deltafifo.Queue
+}
+
+// Live returns the parts of the collection as they are now. Each run has another source and queue.
+func (c *Collection) Live() Live {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.pipeline == nil {
-		return c.stored, nil, nil, false
+		return Live{Stored: c.stored}
 	}
-	return c.stored, c.source, c.pipeline.Queue, true
+	return Live{c.stored, c.source, c.pipeline.Queue}
 }
 
 // Resource returns the resource as the server names it; nil until it is known.
@@ -152,13 +160,13 @@ func (c *Collection) Watching() bool {
 // ListPending reports whether a list has begun and is not yet stored: the store holds the state
 // before the list.
 func (c *Collection) ListPending() bool {
-	_, _, queue, _ := c.Live()
+	queue := c.Live().Queue
 	return queue != nil && queue.ListPending()
 }
 
 // Readable reports whether the record of a key can be read, or does not exist.
 func (c *Collection) Readable(key string) (bool, error) {
-	stored, _, _, _ := c.Live()
+	stored := c.Live().Stored
 	if stored == nil {
 		return false, store.ErrNoCollection
 	}
@@ -264,7 +272,7 @@ func (c *Collection) Open(r upstream.Resource) error {
 
 // Close gives the stored collection up. The collection must not run. Requests in progress fail.
 func (c *Collection) Close() error {
-	if stored, _, _, _ := c.Live(); stored != nil {
+	if stored := c.Live().Stored; stored != nil {
 		return stored.Close()
 	}
 	return nil

@@ -85,7 +85,7 @@ func (c *Collection) CheckDefinition(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	stored, _, _, _ := c.Live()
+	stored := c.Live().Stored
 	info := stored.Info()
 	switch {
 	case info.Kind != d.Kind, info.Namespaced != d.Namespaced:
@@ -119,24 +119,24 @@ func (c *Collection) definition(ctx context.Context) (d upstream.Definition, err
 		return d, err
 	}
 	defer c.api.reading.Release(1)
-	stored, source, _, ok := c.Live()
-	if !ok || stored == nil {
+	live := c.Live()
+	if live.Source == nil || live.Stored == nil {
 		return d, errNotRunning
 	}
-	if d, err = source.Definition(ctx); err != nil {
+	if d, err = live.Source.Definition(ctx); err != nil {
 		return d, err
 	}
 	is := c.Resource()
-	if _, current, _, _ := c.Live(); current != source || is == nil {
+	if c.Live().Source != live.Source || is == nil {
 		return d, errNotRunning // the answer is about a resource of before
 	}
 	now := c.opts.Clock.Now()
 	c.api.readAt.Store(&now)
-	if err := stored.Describe(d.Description); err != nil {
+	if err := live.Stored.Describe(d.Description); err != nil {
 		return d, err
 	}
 	was := c.Description()
-	attributes := func(of store.Description) string { return c.attributes(stored.Info(), of).Spec }
+	attributes := func(of store.Description) string { return c.attributes(live.Stored.Info(), of).Spec }
 	again := c.opts.Attributes && attributes(was) != attributes(d.Description) // the history has to keep others
 	if c.setDescription(d.Description) && was.Singular != "" {
 		c.Log.Info("the definition of the resource has changed")

@@ -27,14 +27,14 @@ const (
 // probe returns the server's newest resourceVersion, and notes in the tracker whether the watch has
 // missed anything.
 func (c *Collection) probe(ctx context.Context) (string, error) {
-	stored, source, _, _ := c.Live()
-	if source == nil {
+	live := c.Live()
+	if live.Source == nil {
 		return "", errNoSource
 	}
-	rv, err := source.Newest(ctx)
+	rv, err := live.Source.Newest(ctx)
 	switch {
 	case err == nil:
-		c.Tracker.Seen(rv, stored.State().RV)
+		c.Tracker.Seen(rv, live.Stored.State().RV)
 		c.Tracker.wakeChecks()
 	case !errors.Is(ctx.Err(), context.Canceled): // by the caller
 		c.Tracker.Doubt(unanswered(err))

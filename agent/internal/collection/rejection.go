@@ -35,7 +35,7 @@ func (c *Collection) purgeIn(problem error) (time.Duration, bool) {
 	if !c.Configured().Resource.IsSecrets() {
 		return 0, false
 	}
-	stored, _, _, _ := c.Live()
+	stored := c.Live().Stored
 	if stored == nil || !stored.State().Synced || !ForbidsSecrets(problem) {
 		return 0, false
 	}

@@ -30,10 +30,11 @@ func (c *Collection) newServed() *kubeapi.Collection {
 	c.api.description.Store(&store.Description{})
 	c.api.reading, c.api.look = semaphore.NewWeighted(1), make(chan struct{}, 1)
 	return &kubeapi.Collection{
-		Info:        func() store.Info { stored, _, _, _ := c.Live(); return stored.Info() },
+		Info:        func() store.Info { return c.Live().Stored.Info() },
 		Description: c.api.description.Load,
-		View:        func() (store.View, error) { stored, _, _, _ := c.Live(); return stored.View() },
-		Freshness:   func() kubeapi.Freshness { stored, _, _, _ := c.Live(); return c.freshness(stored) },
+		View:        func() (store.View, error) { return c.Live().Stored.View() },
+		State:       func() store.State { return c.Live().Stored.State() },
+		Freshness:   func() kubeapi.Freshness { return c.freshness(c.Live().Stored) },
 		Probe:       c.probe,
 		Changed:     c.Tracker.NextChange,
 		Refresh:     c.refresh,
@@ -48,7 +49,7 @@ func (c *Collection) newServed() *kubeapi.Collection {
 // Served returns the collection for the Kubernetes API, always the same; nil until the resource is
 // known.
 func (c *Collection) Served() *kubeapi.Collection {
-	if stored, _, _, _ := c.Live(); stored == nil {
+	if c.Live().Stored == nil {
 		return nil
 	}
 	return c.api.served
@@ -82,14 +83,14 @@ func (c *Collection) freshness(stored store.Collection) kubeapi.Freshness {
 
 // Connected reports whether the collection follows the server, without doubt.
 func (c *Collection) Connected() bool {
-	stored, _, _, _ := c.Live()
+	stored := c.Live().Stored
 	return stored != nil && c.freshness(stored).Connected
 }
 
 // Reaches reports whether the collection follows the server, even if there is doubt about its watch: a
 // request that is sent to the server shows by itself whether that answers.
 func (c *Collection) Reaches() bool {
-	stored, _, _, _ := c.Live()
+	stored := c.Live().Stored
 	open, _ := c.Tracker.Open(connectedFor)
 	return stored != nil && open && !c.ListPending()
 }

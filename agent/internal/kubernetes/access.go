@@ -239,7 +239,7 @@ func (x *clusterAccess) storing(resource schema.GroupResource) iter.Seq2[*collec
 			if r := c.Resource(); r == nil || r.GVR.Resource != resource.Resource || r.GVR.Group != resource.Group {
 				continue
 			}
-			if stored, _, _, _ := c.Live(); stored != nil && !yield(c, stored) {
+			if stored := c.Live().Stored; stored != nil && !yield(c, stored) {
 				return
 			}
 		}

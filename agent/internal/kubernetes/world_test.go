@@ -141,7 +141,7 @@ func (w *world) open() {
 // follow runs the loop of a collection, as an agent does.
 func (w *world) follow(c *collection.Collection) {
 	w.t.Helper()
-	stored, _, _, _ := c.Live()
+	stored := c.Live().Stored
 	queue := deltafifo.New(deltafifo.Options{KnownObjects: informer.KnownObjects{Collection: stored}})
 	queue.Start("")
 	loop := informer.New(informer.Options{Name: c.ID, Queue: queue, Collection: stored, Observer: c.Tracker, Clock: w.clock})

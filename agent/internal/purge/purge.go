@@ -67,8 +67,9 @@ func (p *Purger) Run(ctx context.Context) {
 // the duration after and the server confirms it. It returns whether the collection is forbidden;
 // wasDenied is the result of the last call.
 func (p *Purger) consider(ctx context.Context, c *collection.Collection, passed, after time.Duration, wasDenied bool) (denied bool) {
-	stored, source, _, ok := c.Live()
-	if stored == nil || !ok || !stored.State().Synced {
+	live := c.Live()
+	stored, source := live.Stored, live.Source
+	if stored == nil || source == nil || !stored.State().Synced {
 		return wasDenied // there is nothing to purge
 	}
 	db, durable := p.DB.(*bolt.DB)

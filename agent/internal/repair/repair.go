@@ -75,8 +75,8 @@ func (r Repairer) repair(ctx context.Context, c *collection.Collection, limit *r
 		if !c.Watching() || r.Clock.Since(x.asked) < patience || limit.Wait(ctx) != nil {
 			continue
 		}
-		stored, source, queue, _ := c.Live()
-		x.gone, err = fetch(ctx, source, queue, c.Log, key, x.gone, stored.State().RV)
+		live := c.Live()
+		x.gone, err = fetch(ctx, live.Source, live.Queue, c.Log, key, x.gone, live.Stored.State().RV)
 		if errors.Is(err, deltafifo.ErrChanged) { // the next pass tries again
 			x.asked, err = time.Time{}, nil
 		} else {

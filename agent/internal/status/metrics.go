@@ -100,13 +100,13 @@ func (m metricsCollector) sendSnapshots(send informer.Sender) {
 }
 
 func (m metricsCollector) collection(send informer.Sender, c *collection.Collection, stats collection.Stats) {
-	stored, source, queue, ok := c.Live()
+	live := c.Live()
 	var state *store.State
-	if stored != nil {
-		s := stored.State()
+	if live.Stored != nil {
+		s := live.Stored.State()
 		state = &s
 	}
-	send.Collection(c.ID, m.Clock.Now(), stats.Counters, state, queue)
+	send.Collection(c.ID, m.Clock.Now(), stats.Counters, state, live.Queue)
 	corrupt, found := m.Corrupt(c.ID)
 	send.Counter(descCorrupt, float64(found), c.ID)
 	send.Gauge(descUnreadable, float64(corrupt), c.ID)
@@ -119,8 +119,8 @@ func (m metricsCollector) collection(send informer.Sender, c *collection.Collect
 	if !stats.VerifiedAt.IsZero() {
 		send.Gauge(descVerified, seconds(stats.VerifiedAt), c.ID)
 	}
-	if ok {
-		send.Counter(descReceived, float64(source.BytesReceived()), c.ID)
+	if live.Source != nil {
+		send.Counter(descReceived, float64(live.Source.BytesReceived()), c.ID)
 	}
 }
 

@@ -139,7 +139,7 @@ func (r *Reporter) fillCollection(c *localapi.Collection, from *collection.Colle
 // Describe returns a collection's status without a read of the database.
 func (r *Reporter) Describe(c *collection.Collection, stats collection.Stats) localapi.Collection {
 	var s localapi.Collection
-	if stored, _, _, _ := c.Live(); stored != nil {
+	if stored := c.Live().Stored; stored != nil {
 		state := stored.State()
 		s.Synced, s.Objects, s.Bytes, s.Proven = state.Synced, state.Count, state.Bytes, state.Proven()
 	}

@@ -138,7 +138,7 @@ func (a at) reached(answer upstream.Current) bool {
 // any other, so that handlers and watchers see it. heal returns false if the collection changed
 // during each try: the answer may then be older than an event of the key, and is dropped.
 func (v *comparison) heal(ctx context.Context, key string) (bool, error) {
-	_, _, queue, _ := v.Live()
+	queue := v.Live().Queue
 	for range maxTries {
 		before, err := v.have(key)
 		if err != nil {

@@ -191,7 +191,8 @@ type comparison struct {
 // run compares the collection, counts the objects that differ, and repairs them if that is
 // requested.
 func (v *comparison) run(ctx context.Context) error {
-	v.stored, v.source, _, _ = v.Live()
+	live := v.Live()
+	v.stored, v.source = live.Stored, live.Source
 	if v.stored == nil || !v.stored.State().Synced {
 		return localapi.ErrNotSynced
 	}
