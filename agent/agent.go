@@ -19,13 +19,13 @@ import (
 
 	"github.com/snapcache/snapcache/agent/internal/backup"
 	"github.com/snapcache/snapcache/agent/internal/collection"
-	"github.com/snapcache/snapcache/agent/internal/exit"
 	"github.com/snapcache/snapcache/agent/internal/kubernetes"
 	"github.com/snapcache/snapcache/agent/internal/purge"
 	"github.com/snapcache/snapcache/agent/internal/repair"
 	"github.com/snapcache/snapcache/agent/internal/status"
 	"github.com/snapcache/snapcache/agent/internal/verify"
 	"github.com/snapcache/snapcache/config"
+	"github.com/snapcache/snapcache/internal/files"
 	"github.com/snapcache/snapcache/internal/network"
 	"github.com/snapcache/snapcache/internal/sleep"
 	"github.com/snapcache/snapcache/localapi"
@@ -62,7 +62,10 @@ type Options struct {
 }
 
 // UsageError is an error of the command line or of the configuration.
-type UsageError = exit.UsageError
+type UsageError struct{ Err error }
+
+func (e *UsageError) Error() string { return e.Err.Error() }
+func (e *UsageError) Unwrap() error { return e.Err }
 
 // Agent is a running agent.
 type Agent struct {
@@ -109,7 +112,6 @@ func Run(ctx context.Context, cfg *config.AgentConfiguration, opts Options) erro
 	a.verifier = &verify.Verifier{Clock: a.clock, All: a.all, Interval: reloadable(a.settings, func(c *config.AgentConfiguration) time.Duration {
 		return c.Verify.Interval.Duration
 	})}
-
 	cluster, err := a.newCluster(cfg)
 	if err != nil {
 		return &UsageError{Err: err}
@@ -206,10 +208,10 @@ func (a *Agent) openStore(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := errors.Join(a.opened(db, verdict), a.openCollections()); err != nil {
-		return errors.Join(err, db.Close())
+	if err = errors.Join(a.opened(db, verdict), a.openCollections()); err != nil {
+		err = errors.Join(err, db.Close())
 	}
-	return nil
+	return err
 }
 
 // openError returns the error of a database that can't be opened and is left unchanged, with the next
@@ -217,7 +219,7 @@ func (a *Agent) openStore(ctx context.Context) error {
 func openError(err error) error {
 	hinted := restore.WithHint(err)
 	if errors.Is(err, store.ErrKey) || errors.Is(err, store.ErrTooLarge) || errors.Is(err, store.ErrNetworkFS) {
-		return exit.Usagef("%w", hinted)
+		return &UsageError{hinted}
 	}
 	return hinted
 }
@@ -239,7 +241,7 @@ func (a *Agent) openSmallStore(ctx context.Context, path string) (store.DB, erro
 	opts := bolt.Options{Clock: a.clock, Writer: "snapcache " + a.opts.Version, Keys: a.keys, OrReadOnly: true}
 	opts.Logger = a.log.With("path", path)
 	db, verdict, err := restore.Open(ctx, path, opts, restore.Sources{}, a.clock.Now(), nil)
-	if bolt.RefusesWrites(err) {
+	if files.RefusesWrites(err) {
 		a.log.Error("the disk takes no writes; a file is kept in memory until the next start", "path", path, "error", withDropIn(err, path))
 		return memory.New(), nil
 	}
@@ -303,7 +305,7 @@ func (a *Agent) openCollections() error {
 			continue // until the server names it
 		}
 		err := c.Open(upstream.Resource{GVR: info.GVR(), Kind: info.Kind, Namespaced: info.Namespaced})
-		if bolt.RefusesWrites(err) {
+		if files.RefusesWrites(err) {
 			c.Log.Error("the disk takes no writes, so the collection can't be changed as configured; retrying", "error", err)
 		} else if err != nil {
 			return err
@@ -311,7 +313,7 @@ func (a *Agent) openCollections() error {
 	}
 	a.setCollections(collections)
 	for id := range known {
-		if err := a.db.Drop(id); bolt.RefusesWrites(err) {
+		if err := a.db.Drop(id); files.RefusesWrites(err) {
 			a.log.Error("could not drop a collection that is no longer configured; the next start retries", "collection", id, "error", err)
 			continue
 		} else if err != nil {

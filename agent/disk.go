@@ -6,10 +6,9 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/snapcache/snapcache/internal/files"
 	"github.com/snapcache/snapcache/internal/sleep"
-	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/store"
-	"github.com/snapcache/snapcache/store/bolt"
 	"github.com/snapcache/snapcache/systemd"
 )
 
@@ -21,7 +20,7 @@ func (a *Agent) awaitStore(ctx context.Context) error {
 	for {
 		var err error
 		a.extended(func() { err = a.openStore(ctx) })
-		if err == nil || !bolt.RefusesWrites(err) {
+		if err == nil || !files.RefusesWrites(err) {
 			return err
 		}
 		path := a.config().Store.Path
@@ -49,12 +48,12 @@ const listenRetry = 10 * time.Second
 // lateSocket serves the socket once its directory takes one: until then the cache is served elsewhere.
 func (a *Agent) lateSocket(ctx context.Context) error {
 	for sleep.For(ctx, a.clock, listenRetry) == nil {
-		listener, err := localapi.Listen(a.config().LocalAPI.Socket)
+		listener, err := files.ListenUnix(a.config().LocalAPI.Socket)
 		if err == nil {
 			a.log.Info("the socket is served now", "socket", listener.Addr().String())
 			return a.serveLocal(listener)(ctx)
 		}
-		if !bolt.RefusesWrites(err) {
+		if !files.RefusesWrites(err) {
 			return err
 		}
 	}
@@ -64,7 +63,7 @@ func (a *Agent) lateSocket(ctx context.Context) error {
 // openSocket returns the server of the socket, and the listener, nil if its directory takes none yet.
 func (a *Agent) openSocket() (serve func(context.Context) error, listener net.Listener, err error) {
 	listener, err = a.listen()
-	if bolt.RefusesWrites(err) {
+	if files.RefusesWrites(err) {
 		a.log.Error("the socket can't be made; trying again", "wait", listenRetry, "error", withDropIn(err, a.config().LocalAPI.Socket))
 		return a.lateSocket, nil, nil
 	}

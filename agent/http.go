@@ -9,7 +9,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/snapcache/snapcache/agent/internal/exit"
+	"github.com/snapcache/snapcache/internal/files"
 	"github.com/snapcache/snapcache/kubeapi/serving"
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/localapi/statuspage"
@@ -79,10 +79,10 @@ func (a *Agent) listen() (net.Listener, error) {
 	path := a.config().LocalAPI.Socket
 	given, err := systemd.Listener()
 	if err != nil {
-		return nil, exit.Usagef("%w", err)
+		return nil, &UsageError{err}
 	}
 	if given == nil {
-		return localapi.Listen(path)
+		return files.ListenUnix(path)
 	}
 	if address := given.Addr().String(); address != path {
 		a.log.Warn("systemd passed a socket other than localAPI.socket; serving on systemd's", "socket", address, "localAPI.socket", path)

@@ -17,9 +17,6 @@ var (
 
 	// ErrOtherServer means that no agent answers on a socket but another program, or another version.
 	ErrOtherServer = errors.New("it may have another version")
-
-	// ErrSocketTaken means that an agent already listens on a socket.
-	ErrSocketTaken = errors.New("another agent answers")
 )
 
 // maxDamages limits the corrupt records that an answer names.

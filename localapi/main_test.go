@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 	testingclock "k8s.io/utils/clock/testing"
 
+	"github.com/snapcache/snapcache/internal/files"
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt"
@@ -136,7 +137,7 @@ func serveHandler(t *testing.T, h http.Handler) (socket string) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	socket = filepath.Join(dir, "run", "snapcache.sock")
-	listener, err := Listen(socket)
+	listener, err := files.ListenUnix(socket)
 	require.NoError(t, err)
 	server := &http.Server{Handler: h}
 	done := make(chan error)

@@ -223,7 +223,10 @@ func TestClientNoAgent(t *testing.T) {
 	require.ErrorIs(t, err, ErrNoAgent)
 	require.EqualError(t, err, "no agent answers on "+dir+"/absent.sock: no such file or directory")
 
-	stale(t, filepath.Join(dir, "s"))
+	stale, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, "s"), Net: "unix"})
+	require.NoError(t, err)
+	stale.SetUnlinkOnClose(false)
+	require.NoError(t, stale.Close())
 	_, err = NewClient(filepath.Join(dir, "s")).Status(context.Background())
 	require.ErrorIs(t, err, ErrNoAgent)
 	require.ErrorContains(t, err, "connection refused")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/snapcache/snapcache/internal/files"
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/store"
 )
@@ -17,7 +18,7 @@ import (
 // snapshots serves create, and returns a client.
 func snapshots(t *testing.T, create localapi.CreateSnapshot) *localapi.Client {
 	socket := filepath.Join(t.TempDir(), "s.sock")
-	l, err := localapi.Listen(socket)
+	l, err := files.ListenUnix(socket)
 	require.NoError(t, err)
 	mux := http.NewServeMux()
 	mux.Handle(localapi.SnapshotPattern, localapi.SnapshotHandler(create))

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/snapcache/snapcache/internal/files"
 	"github.com/snapcache/snapcache/snapshot"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt"
@@ -156,7 +157,7 @@ func Replace(ctx context.Context, path string, opts bolt.Options, cause error, f
 	var err error
 	if tmp == "" {
 		if err = os.Rename(path, aside); err == nil {
-			err = bolt.SyncDir(filepath.Dir(path))
+			err = files.SyncDir(filepath.Dir(path))
 		}
 	} else {
 		err = install(tmp, path, aside)

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/snapcache/snapcache/internal/files"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt"
 )
@@ -45,5 +46,5 @@ func Reset(path string, remove bool, now time.Time) (aside string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("reset: %w", err)
 	}
-	return aside, bolt.SyncDir(filepath.Dir(path))
+	return aside, files.SyncDir(filepath.Dir(path))
 }

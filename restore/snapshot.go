@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/snapcache/snapcache/internal/files"
 	"github.com/snapcache/snapcache/snapshot"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt"
@@ -71,7 +72,7 @@ func FromSnapshot(ctx context.Context, name, path string, opts bolt.Options, now
 		return verdict, err
 	}
 	verdict.From = from
-	if err := bolt.ChownLike(tmp, info); err != nil {
+	if err := files.ChownLike(tmp, info); err != nil {
 		return verdict, errors.Join(fmt.Errorf("give the database to the agent's user: %w", err), os.Remove(tmp))
 	}
 	if verdict.Outcome == Replaced {
@@ -141,7 +142,7 @@ func install(tmp, path, aside string) error {
 	if err := os.Rename(tmp, path); err != nil {
 		return errors.Join(fmt.Errorf("restore: %w", err), os.Remove(tmp))
 	}
-	return bolt.SyncDir(filepath.Dir(path))
+	return files.SyncDir(filepath.Dir(path))
 }
 
 // newest makes a checked database from the newest good snapshot of the node, beside the one at

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/snapcache/snapcache/internal/files"
 	"github.com/snapcache/snapcache/store/bolt"
 )
 
@@ -97,34 +98,32 @@ func (d Dir) make(database string) (owner fs.FileInfo, err error) {
 	if err := os.MkdirAll(d.Path, 0o700); err != nil {
 		return nil, err
 	}
-	return owner, bolt.ChownLike(d.Path, owner)
+	return owner, files.ChownLike(d.Path, owner)
 }
 
 func (d Dir) put(ctx context.Context, name string, owner fs.FileInfo, m *Manifest, c *bolt.Backup, progress Progress) (*Snapshot, error) {
 	tmp, path := filepath.Join(d.Path, tempPrefix+name), filepath.Join(d.Path, name)
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	var info fs.FileInfo
+	err := files.Create(tmp, func(f *os.File) (err error) {
+		d.at("created")
+		if err = write(ctx, f, m, c, progress); err == nil {
+			info, err = f.Stat()
+		}
+		d.at("written")
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	d.at("created")
-	err = write(ctx, f, m, c, progress)
-	d.at("written")
-	if err == nil {
-		err = f.Sync()
-	}
 	d.at("synced")
-	info, statErr := f.Stat()
-	if err = errors.Join(err, statErr, f.Close()); err == nil {
-		err = bolt.ChownLike(tmp, owner)
-	}
-	if err == nil {
+	if err = files.ChownLike(tmp, owner); err == nil {
 		err = os.Rename(tmp, path)
 	}
 	if err != nil {
 		return nil, errors.Join(err, os.Remove(tmp))
 	}
 	d.at("renamed")
-	return &Snapshot{Name: name, Path: path, Bytes: info.Size(), Manifest: m}, bolt.SyncDir(d.Path)
+	return &Snapshot{Name: name, Path: path, Bytes: info.Size(), Manifest: m}, files.SyncDir(d.Path)
 }
 
 // at calls the hook, in which a test can end the process.
@@ -274,7 +273,7 @@ func (d Dir) Prune(ctx context.Context, keep int, maxAge, interval time.Duration
 	if len(removed) == 0 {
 		return nil, nil
 	}
-	return removed, bolt.SyncDir(d.Path)
+	return removed, files.SyncDir(d.Path)
 }
 
 // made returns when a snapshot was made, by the clock of then: the time in its name, which is later than

@@ -18,6 +18,7 @@ import (
 	bbolt "go.etcd.io/bbolt"
 	"sigs.k8s.io/yaml"
 
+	"github.com/snapcache/snapcache/internal/files"
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/snapshot"
@@ -229,7 +230,7 @@ func serve(ts *testscript.TestScript, _ bool, args []string) {
 			}
 		}
 	}})
-	listener, err := localapi.Listen(ts.MkAbs(args[1]))
+	listener, err := files.ListenUnix(ts.MkAbs(args[1]))
 	ts.Check(err)
 	mux := http.NewServeMux()
 	mux.Handle("/", localapi.Handler(src))

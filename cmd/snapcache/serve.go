@@ -20,6 +20,7 @@ import (
 
 	"github.com/snapcache/snapcache/access"
 	"github.com/snapcache/snapcache/cmd/snapcache/internal/bundle"
+	"github.com/snapcache/snapcache/internal/files"
 	"github.com/snapcache/snapcache/kubeapi/serving"
 	"github.com/snapcache/snapcache/snapshot"
 	"github.com/snapcache/snapcache/store"
@@ -124,7 +125,7 @@ func writeKubeconfig(dir, address string) (path string, err error) {
 		return "", err
 	}
 	path = filepath.Join(dir, "kubeconfig")
-	return path, serving.WriteFile(path, b)
+	return path, files.WriteAtomic(path, b)
 }
 
 func openServed(ctx context.Context, c *cli.Context) (store.DB, error) {

@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/transport"
 
 	"github.com/snapcache/snapcache/access"
-	"github.com/snapcache/snapcache/internal/seen"
+	"github.com/snapcache/snapcache/internal/files"
 	"github.com/snapcache/snapcache/kubeapi/internal/status"
 )
 
@@ -46,7 +46,7 @@ type identity struct {
 	kubeconfig string
 
 	mu     sync.Mutex
-	files  seen.Files // that it was read from; nil if it has to be read
+	files  files.Seen // that it was read from; nil if it has to be read
 	user   *authenticationv1.UserInfo
 	cert   *tls.Certificate
 	server *server // that to leads to
@@ -81,12 +81,12 @@ func (x *identity) route(s *server, user *authenticationv1.UserInfo, now time.Ti
 // read reads the certificate. Of the kubeconfig only that is used: its server may be this cache.
 func (x *identity) read() error {
 	x.files, x.to = nil, nil
-	files := seen.Files{}
+	seen := files.Seen{}
 	read := func(name string, data []byte) ([]byte, error) {
 		if len(data) > 0 || name == "" {
 			return data, nil
 		}
-		return files.Read(name)
+		return seen.Read(name)
 	}
 	if _, err := read(x.kubeconfig, nil); err != nil {
 		return err
@@ -114,7 +114,7 @@ func (x *identity) read() error {
 	if err != nil {
 		return err
 	}
-	x.files, x.user, x.cert = files, user, &pair
+	x.files, x.user, x.cert = seen, user, &pair
 	return nil
 }
 

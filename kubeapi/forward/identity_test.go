@@ -49,22 +49,22 @@ contexts: [{name: x, context: {cluster: c, user: u}}]
 current-context: x
 `
 
-// files are those of an identity.
-type files struct {
+// certFiles are the files of an identity.
+type certFiles struct {
 	t   *testing.T
 	dir string
 }
 
-func newFiles(t *testing.T, kubeconfig string) files {
-	f := files{t, t.TempDir()}
+func newFiles(t *testing.T, kubeconfig string) certFiles {
+	f := certFiles{t, t.TempDir()}
 	require.NoError(t, os.WriteFile(f.kubeconfig(), []byte(kubeconfig), 0o600))
 	return f
 }
 
-func (f files) kubeconfig() string { return filepath.Join(f.dir, "kubeconfig") }
+func (f certFiles) kubeconfig() string { return filepath.Join(f.dir, "kubeconfig") }
 
 // rotate replaces the certificate as a kubelet does: by a link to a new file.
-func (f files) rotate(content []byte) {
+func (f certFiles) rotate(content []byte) {
 	f.t.Helper()
 	next := filepath.Join(f.dir, fmt.Sprint(time.Now().UnixNano(), ".pem"))
 	require.NoError(f.t, os.WriteFile(next, content, 0o600))

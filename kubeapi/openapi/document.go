@@ -54,32 +54,19 @@ func validHash(hash string) bool {
 	})
 }
 
-// write writes a document to a temporary file in dir, durably, and returns its path. The error
-// describes the fault if body is not one JSON object.
-func write(dir, path, hash string, body io.Reader) (file string, err error) {
-	f, err := os.CreateTemp(dir, "*"+temporary) // has mode 0600
-	if err != nil {
-		return "", err
-	}
-	defer func() {
-		if err = errors.Join(err, f.Close()); err != nil {
-			err = errors.Join(err, os.Remove(f.Name()))
-		}
-	}()
+// write writes a document to a file. The error names what is wrong if body is not one JSON object.
+func write(f io.Writer, path, hash string, body io.Reader) error {
 	zw := gzip.NewWriter(f)
 	zw.Name, zw.Comment = path, hash
 	limited := &io.LimitedReader{R: body, N: maxDocument + 1}
-	err = checkObject(io.TeeReader(limited, zw))
+	err := checkObject(io.TeeReader(limited, zw))
 	if limited.N <= 0 {
 		err = fmt.Errorf("it is over the limit of %d MiB", maxDocument>>20)
 	}
 	if err != nil {
-		return "", err
+		return err
 	}
-	if err := zw.Close(); err != nil {
-		return "", err
-	}
-	return f.Name(), f.Sync()
+	return zw.Close()
 }
 
 // checkObject reads r to its end and returns an error if it is not one JSON object.
@@ -128,13 +115,4 @@ func read(f *os.File, path string) (document, error) {
 	}
 	d.size, err = io.Copy(io.Discard, zr)
 	return d, err
-}
-
-// syncDir makes the names of the files in dir durable.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

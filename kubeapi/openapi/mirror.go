@@ -13,6 +13,8 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/snapcache/snapcache/internal/files"
 )
 
 // root is the path of the index; the documents' paths are below it.
@@ -98,7 +100,7 @@ func (m *Mirror) Refresh(ctx context.Context, get func(ctx context.Context, path
 			break
 		}
 	}
-	return errors.Join(append(errs, m.removeOthers(wanted), syncDir(m.dir))...)
+	return errors.Join(append(errs, m.removeOthers(wanted), files.SyncDir(m.dir))...)
 }
 
 func fetchIndex(ctx context.Context, get func(context.Context, string) (io.ReadCloser, error)) (server index, err error) {
@@ -144,14 +146,15 @@ func (m *Mirror) update(ctx context.Context, get func(context.Context, string) (
 		return err
 	}
 	defer body.Close()
-	file, err := write(m.dir, path, hash, body)
-	if err != nil {
+	file := filepath.Join(m.dir, fileName(path))
+	tmp := file + temporary
+	if err := files.Create(tmp, func(f *os.File) error { return write(f, path, hash, body) }); err != nil {
 		return err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err := os.Rename(file, filepath.Join(m.dir, fileName(path))); err != nil {
-		return errors.Join(err, os.Remove(file))
+	if err := os.Rename(tmp, file); err != nil {
+		return errors.Join(err, os.Remove(tmp))
 	}
 	m.hashes[path] = hash
 	return nil

@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
 
-	"github.com/snapcache/snapcache/store/bolt"
+	"github.com/snapcache/snapcache/internal/files"
 )
 
 // The files of a directory of credentials.
@@ -51,14 +51,14 @@ func Dir(path string) string { return filepath.Join(filepath.Dir(path), "kuberne
 // of this process alone.
 func Ensure(dir string, now time.Time, log *slog.Logger) (*Credentials, error) {
 	refusal := private(dir)
-	if refusal != nil && !bolt.RefusesWrites(refusal) {
+	if refusal != nil && !files.RefusesWrites(refusal) {
 		return nil, refusal
 	}
 	write := func(path string, content []byte) error {
 		if refusal != nil {
 			return refusal
 		}
-		return WriteFile(path, content)
+		return files.WriteAtomic(path, content)
 	}
 	c := &Credentials{log: log}
 	var err error
@@ -127,7 +127,7 @@ func ensure[T any](
 	if raw, err = create(); err != nil {
 		return none, fmt.Errorf("%s: %w", path, err)
 	}
-	if err := write(path, raw); bolt.RefusesWrites(err) {
+	if err := write(path, raw); files.RefusesWrites(err) {
 		log.Error("a credential of the Kubernetes API can't be written, so that no client knows it: the next start makes another one",
 			"file", path, "error", err)
 		return parse(raw)
@@ -141,29 +141,6 @@ func ensure[T any](
 			"file", path, "reason", reason)
 	}
 	return parse(raw)
-}
-
-// WriteFile writes a file for this user only, atomically and durably, in a directory that exists.
-func WriteFile(path string, content []byte) (err error) {
-	tmp := path + ".tmp"
-	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(content)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(tmp, path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(tmp))
-	}
-	return bolt.SyncDir(filepath.Dir(path))
 }
 
 func newKey() ([]byte, error) {

@@ -6,7 +6,7 @@ import (
 	"log/slog"
 	"sync"
 
-	"github.com/snapcache/snapcache/internal/seen"
+	"github.com/snapcache/snapcache/internal/files"
 )
 
 // keyPair is a certificate with its key in files. They are read again when they have changed, so that a
@@ -16,7 +16,7 @@ type keyPair struct {
 	log               *slog.Logger
 
 	mu    sync.Mutex
-	files seen.Files
+	files files.Seen
 	pair  *tls.Certificate
 	fault string // of the files as they are, empty for none
 }
@@ -47,7 +47,7 @@ func (k *keyPair) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 // read reads the files. After an error they are read again when they have changed, or if one could not be
 // read.
 func (k *keyPair) read() error {
-	k.files = seen.Files{}
+	k.files = files.Seen{}
 	cert, err := k.files.Read(k.certFile)
 	if err != nil {
 		return err

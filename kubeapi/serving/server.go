@@ -15,8 +15,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/snapcache/snapcache/internal/files"
 	"github.com/snapcache/snapcache/internal/quota"
-	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/store"
 )
 
@@ -104,9 +104,9 @@ func (c *Credentials) setCertificate(config *tls.Config, host, certFile, keyFile
 	return nil
 }
 
-// ListenUnix listens on a unix socket that only this user can connect to, see [localapi.Listen].
+// ListenUnix listens on a unix socket that only this user can connect to, see [files.ListenUnix].
 func ListenUnix(path string) (net.Listener, error) {
-	listener, err := localapi.Listen(path)
+	listener, err := files.ListenUnix(path)
 	if err != nil {
 		return nil, err
 	}

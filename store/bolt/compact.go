@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/snapcache/snapcache/internal/files"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
@@ -198,7 +199,7 @@ func (c *compaction) copy(ctx context.Context, tmp string) error {
 	if err != nil {
 		return err
 	}
-	if err := boltfile.ChownLike(tmp, like); err != nil {
+	if err := files.ChownLike(tmp, like); err != nil {
 		return fmt.Errorf("give the new file to the owner of the old one: %w", err)
 	}
 	if err := boltfile.CopyBuckets(ctx, c.dst, c.src, boltfile.CopyOptions{Skip: isJournal}); err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"k8s.io/utils/clock"
 
+	"github.com/snapcache/snapcache/internal/files"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
@@ -201,7 +202,7 @@ func open(path string, opts Options, background bool, look func(*boltfile.File) 
 // reading, and refusal is the error.
 func openFile(path string, opts Options) (f *boltfile.File, refusal, err error) {
 	f, err = boltfile.Open(path, opts.file())
-	if err == nil || !opts.OrReadOnly || !boltfile.RefusesWrites(err) {
+	if err == nil || !opts.OrReadOnly || !files.RefusesWrites(err) {
 		return f, nil, err
 	}
 	refusal, opts.ReadOnly = err, true
@@ -233,7 +234,7 @@ func (db *DB) begin(refusal error) error {
 	if err == nil {
 		err = db.committer.Ready()
 	}
-	if err != nil && db.opts.OrReadOnly && boltfile.RefusesWrites(err) {
+	if err != nil && db.opts.OrReadOnly && files.RefusesWrites(err) {
 		db.log.NoteFlush(err) // which tries again
 		return nil
 	}

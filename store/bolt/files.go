@@ -2,7 +2,6 @@ package bolt
 
 import (
 	"errors"
-	"io/fs"
 
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
@@ -70,18 +69,6 @@ func CheckPages(path string) (problem error) {
 // Lock holds the lock of the database at path until the returned function is called. The file
 // may be in any state. If another process has the file open, the error wraps store.ErrLocked.
 func Lock(path string) (unlock func() error, err error) { return boltfile.Lock(path) }
-
-// SyncDir makes the names in a directory durable: after it returns, a rename or
-// creation in dir survives a power cut.
-func SyncDir(dir string) error { return boltfile.SyncDir(dir) }
-
-// ChownLike gives a new file or directory the owner of another: a command run by root may create
-// files that an agent must be able to open.
-func ChownLike(path string, like fs.FileInfo) error { return boltfile.ChownLike(path, like) }
-
-// RefusesWrites reports whether an error means that a disk takes no writes: it is read-only or full, or
-// this user may not write.
-func RefusesWrites(err error) bool { return boltfile.RefusesWrites(err) }
 
 // TempFiles returns the names beside a database at path under which a crash may leave
 // temporary files.

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/rest"
 
-	"github.com/snapcache/snapcache/localapi"
+	"github.com/snapcache/snapcache/internal/files"
 	"github.com/snapcache/snapcache/test/controlplane"
 )
 
@@ -220,7 +220,7 @@ func serveAsAgent(t *testing.T, socket string, cp *controlplane.ControlPlane) {
 	mux.HandleFunc("GET /v1alpha1/status", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte("{}")) // a client that is gone needs no answer
 	})
-	listener, err := localapi.Listen(socket)
+	listener, err := files.ListenUnix(socket)
 	require.NoError(t, err)
 	s := &http.Server{Handler: mux}
 	served := make(chan error)

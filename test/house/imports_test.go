@@ -24,12 +24,16 @@ func listPackages(t *testing.T, format string) string {
 }
 
 // TestImports checks the rules that hold for all packages of the module: one package deals with
-// bbolt, and what is in a folder "internal" is below the package that the folder belongs to.
+// bbolt, a folder "internal" is below the package that it belongs to, and the listeners of the Kubernetes
+// API need neither a database nor the other API.
 func TestImports(t *testing.T) {
-	const boltfile = module + "/store/bolt/internal/boltfile"
+	const boltfile, serving = module + "/store/bolt/internal/boltfile", module + "/kubeapi/serving"
+	notServing := []string{module + "/store/bolt", module + "/localapi"}
 	packages := listPackages(t,
 		`{{.ImportPath}}{{range .Imports}} {{.}}{{end}}{{range .TestImports}} test:{{.}}{{end}}{{range .XTestImports}} test:{{.}}{{end}}`)
-	require.Contains(t, packages, boltfile+" ")
+	for _, pkg := range append(notServing, boltfile, serving) {
+		require.Contains(t, packages, pkg+" ")
+	}
 	for line := range strings.Lines(packages) {
 		pkg, imports, _ := strings.Cut(line, " ")
 		for _, path := range strings.Fields(imports) {
@@ -38,6 +42,7 @@ func TestImports(t *testing.T) {
 			isBbolt := path == "go.etcd.io/bbolt" || strings.HasPrefix(path, "go.etcd.io/bbolt/")
 			require.False(t, isBbolt && !isTest && pkg != boltfile, "%s, which only %s may", imported, boltfile)
 			require.False(t, strings.HasPrefix(pkg, path+"/internal/"), "%s, which is above it", imported)
+			require.False(t, pkg == serving && !isTest && slices.Contains(notServing, path), imported)
 		}
 	}
 }
@@ -46,11 +51,8 @@ func TestImports(t *testing.T) {
 // each other: what all of them need is below collection.
 func TestAgentImports(t *testing.T) {
 	const internal = module + "/agent/internal/"
-	shared := map[string][]string{
-		"collection": {"exit"},
-		"exit":       nil,
-	}
-	task := []string{"collection", "exit"}
+	shared := map[string][]string{"collection": nil}
+	task := []string{"collection"}
 	dirs, err := os.ReadDir(filepath.Join(root, "agent", "internal"))
 	require.NoError(t, err)
 	require.NotEmpty(t, dirs)

@@ -21,8 +21,8 @@ import (
 
 	"github.com/snapcache/snapcache/access"
 	"github.com/snapcache/snapcache/agent/internal/collection"
+	"github.com/snapcache/snapcache/internal/files"
 	"github.com/snapcache/snapcache/internal/sleep"
-	"github.com/snapcache/snapcache/kubeapi/serving"
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/upstream"
@@ -161,7 +161,7 @@ func (x *clusterAccess) saveKeys() error {
 	if err != nil {
 		return err
 	}
-	return serving.WriteFile(x.keysFile(), body)
+	return files.WriteAtomic(x.keysFile(), body)
 }
 
 func (x *clusterAccess) learned() {

@@ -12,9 +12,8 @@ import (
 
 	"k8s.io/utils/clock"
 
-	"github.com/snapcache/snapcache/internal/seen"
+	"github.com/snapcache/snapcache/internal/files"
 	"github.com/snapcache/snapcache/internal/sleep"
-	"github.com/snapcache/snapcache/kubeapi/serving"
 	"github.com/snapcache/snapcache/upstream"
 )
 
@@ -53,7 +52,7 @@ func (x *clusterAccess) readClientCA(ctx context.Context, cluster *upstream.Clus
 	if err := x.callers.SetClientCA(pem); err != nil {
 		return err
 	}
-	return serving.WriteFile(x.clientCAFile(), pem)
+	return files.WriteAtomic(x.clientCAFile(), pem)
 }
 
 // authorityFile is a file with the authorities of client certificates. It is read again when it has
@@ -63,7 +62,7 @@ type authorityFile struct {
 	set  func(pem []byte) error
 	log  *slog.Logger
 
-	files seen.Files
+	files files.Seen
 	fault string // of the file as it is, empty for none
 }
 
@@ -90,7 +89,7 @@ func (f *authorityFile) follow(ctx context.Context, c clock.Clock) {
 }
 
 func (f *authorityFile) read() error {
-	f.files = seen.Files{}
+	f.files = files.Seen{}
 	pem, err := f.files.Read(f.name)
 	if err == nil && len(pem) == 0 {
 		err = errors.New("the file is empty")

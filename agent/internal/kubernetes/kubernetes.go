@@ -22,6 +22,7 @@ import (
 	"github.com/snapcache/snapcache/access"
 	"github.com/snapcache/snapcache/agent/internal/collection"
 	"github.com/snapcache/snapcache/config"
+	"github.com/snapcache/snapcache/internal/files"
 	"github.com/snapcache/snapcache/internal/sleep"
 	"github.com/snapcache/snapcache/kubeapi"
 	"github.com/snapcache/snapcache/kubeapi/forward"
@@ -255,7 +256,7 @@ func (a *API) refresh(ctx context.Context, cluster *upstream.Cluster) error {
 		return err
 	}
 	if was := a.version.Swap(&body); was == nil || !bytes.Equal(*was, body) {
-		if err := serving.WriteFile(a.versionFile(), body); err != nil {
+		if err := files.WriteAtomic(a.versionFile(), body); err != nil {
 			return err
 		}
 	}

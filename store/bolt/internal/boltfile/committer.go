@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/utils/clock"
 
+	"github.com/snapcache/snapcache/internal/files"
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
 
@@ -164,7 +165,7 @@ func (c *Committer) ResyncMeta() error {
 	}
 	path, err := filepath.EvalSymlinks(c.Path)
 	if err == nil {
-		err = SyncDir(filepath.Dir(path))
+		err = files.SyncDir(filepath.Dir(path))
 	}
 	c.dirSynced = err == nil
 	return err

@@ -14,6 +14,7 @@ import (
 	bbolt "go.etcd.io/bbolt"
 	berrors "go.etcd.io/bbolt/errors"
 
+	"github.com/snapcache/snapcache/internal/files"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
 )
@@ -179,7 +180,7 @@ func Create(path, writer string, key *EncryptionKey, opts Options) error {
 	if err := create(path, writer, key, opts); err != nil {
 		return fmt.Errorf("create database: %w", err)
 	}
-	return SyncDir(filepath.Dir(path))
+	return files.SyncDir(filepath.Dir(path))
 }
 
 func create(path, writer string, key *EncryptionKey, opts Options) (err error) {
@@ -226,14 +227,4 @@ func initialise(tx *Tx, writer string) error {
 		tx.file.cipher.writeHeader(meta),
 		Stamp(tx, true),
 	)
-}
-
-// SyncDir makes the names in a directory durable: after it returns, a rename or
-// creation in dir survives a power cut.
-func SyncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return fmt.Errorf("sync directory: %w", err)
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

@@ -3,25 +3,10 @@ package boltfile
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"strings"
-	"syscall"
 
 	"github.com/snapcache/snapcache/store"
 )
-
-// RefusesWrites reports whether an error means that a disk takes no writes, or that this user may not
-// write: the file may be readable nevertheless.
-func RefusesWrites(err error) bool {
-	for _, refusal := range []error{syscall.EROFS, syscall.ENOSPC, syscall.EDQUOT, fs.ErrPermission} {
-		if errors.Is(err, refusal) {
-			return true
-		}
-	}
-	// bbolt keeps only the text of some errors.
-	return err != nil && strings.Contains(err.Error(), syscall.ENOSPC.Error())
-}
 
 // MakeWritable opens the current file, which was opened for reading only, for writing, and makes that
 // the current file. Readers of the old one continue. On an error nothing has changed.

@@ -1,4 +1,4 @@
-package localapi
+package files
 
 import (
 	"net"
@@ -25,9 +25,9 @@ func shortDir(t *testing.T) string {
 	return dir
 }
 
-func TestListen(t *testing.T) {
+func TestListenUnix(t *testing.T) {
 	path := filepath.Join(shortDir(t), "run", "s.sock")
-	l, err := Listen(path)
+	l, err := ListenUnix(path)
 	require.NoError(t, err)
 	info, err := os.Stat(path)
 	require.NoError(t, err)
@@ -36,7 +36,7 @@ func TestListen(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o700), dir.Mode().Perm())
 
-	_, err = Listen(path)
+	_, err = ListenUnix(path)
 	require.ErrorIs(t, err, ErrSocketTaken)
 	require.ErrorContains(t, err, "another agent answers on "+path)
 
@@ -45,22 +45,22 @@ func TestListen(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-func TestListenReplacesStaleSocket(t *testing.T) {
+func TestListenUnixReplacesStaleSocket(t *testing.T) {
 	path := filepath.Join(shortDir(t), "s.sock")
 	stale(t, path)
-	l, err := Listen(path)
+	l, err := ListenUnix(path)
 	require.NoError(t, err)
 	require.NoError(t, l.Close())
 }
 
-func TestListenNeverRemovesFiles(t *testing.T) {
+func TestListenUnixNeverRemovesFiles(t *testing.T) {
 	dir := shortDir(t)
 	path := filepath.Join(dir, "cache.db")
 	require.NoError(t, os.WriteFile(path, []byte("precious"), 0o600))
 	link := filepath.Join(dir, "link")
 	require.NoError(t, os.Symlink(path, link))
 	for _, p := range []string{path, link, dir} {
-		_, err := Listen(p)
+		_, err := ListenUnix(p)
 		require.ErrorContains(t, err, "the file there is not a socket")
 	}
 	content, err := os.ReadFile(path)
@@ -68,13 +68,13 @@ func TestListenNeverRemovesFiles(t *testing.T) {
 	require.Equal(t, "precious", string(content))
 }
 
-func TestListenBadPath(t *testing.T) {
+func TestListenUnixBadPath(t *testing.T) {
 	dir := shortDir(t)
 	long := filepath.Join(dir, strings.Repeat("x", 120))
-	_, err := Listen(long)
+	_, err := ListenUnix(long)
 	require.ErrorContains(t, err, long)
 	file := filepath.Join(dir, "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
-	_, err = Listen(filepath.Join(file, "s.sock"))
+	_, err = ListenUnix(filepath.Join(file, "s.sock"))
 	require.ErrorContains(t, err, "create its directory")
 }

@@ -1,6 +1,6 @@
 //go:build !unix
 
-package localapi
+package files
 
 // restrict does nothing: the file gets the access rights of its directory.
 func restrict(uintptr) {}

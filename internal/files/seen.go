@@ -1,16 +1,16 @@
-// Package seen reads files that other programs replace, such as certificates that are renewed.
-package seen
+package files
 
 import (
 	"io"
 	"os"
 )
 
-// Files are files that were read, with what they were then. It is not safe for concurrent use.
-type Files map[string]os.FileInfo
+// Seen are files that other programs replace, such as certificates that are renewed, with their states when
+// they were read. It is not safe for concurrent use.
+type Seen map[string]os.FileInfo
 
 // Read reads a file and adds it.
-func (f Files) Read(name string) ([]byte, error) {
+func (f Seen) Read(name string) ([]byte, error) {
 	f[name] = nil // a file that can't be read counts as changed
 	file, err := os.Open(name)
 	if err != nil {
@@ -27,7 +27,7 @@ func (f Files) Read(name string) ([]byte, error) {
 
 // Unchanged reports whether there are files, and all are as they were. A link to another file, as
 // Kubernetes has for a Secret's files in a volume, is a change.
-func (f Files) Unchanged() bool {
+func (f Seen) Unchanged() bool {
 	for name, was := range f {
 		now, err := os.Stat(name)
 		if err != nil || !os.SameFile(was, now) || !was.ModTime().Equal(now.ModTime()) || was.Size() != now.Size() {

@@ -1,4 +1,4 @@
-package localapi
+package files
 
 import (
 	"context"
@@ -12,14 +12,17 @@ import (
 	"time"
 )
 
+// ErrSocketTaken means that an agent already listens on a socket.
+var ErrSocketTaken = errors.New("another agent answers")
+
 // dialTimeout limits how long a socket's owner may take to accept a connection.
 const dialTimeout = 2 * time.Second
 
-// Listen listens on a unix socket that only this user can connect to, and creates its directory for
+// ListenUnix listens on a unix socket that only this user can connect to, and creates its directory for
 // this user only. A socket left behind by an ended process is replaced. If an agent answers, the
 // error is [ErrSocketTaken]; any other file at path is left unchanged. Closing the listener removes
 // the socket.
-func Listen(path string) (net.Listener, error) {
+func ListenUnix(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("socket %s: create its directory: %w", path, err)
 	}

@@ -1,6 +1,6 @@
 //go:build unix
 
-package localapi
+package files
 
 import "syscall"
 
