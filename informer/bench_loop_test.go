@@ -69,11 +69,12 @@ func benchLoop(b *testing.B, handlers bool) {
 		b.Fatal(err)
 	}
 	if handlers {
-		opts.Processor = informer.NewProcessor(informer.ProcessorOptions{Collection: coll})
-		if err := opts.Processor.Start(); err != nil {
+		processor := informer.NewProcessor(informer.ProcessorOptions{Collection: coll})
+		if err := processor.Start(); err != nil {
 			b.Fatal(err)
 		}
-		defer opts.Processor.Stop()
+		defer processor.Stop()
+		opts.Sinks = []informer.Sink{processor}
 	}
 	queue.Start(strconv.Itoa(rv))
 	done := make(chan error, 1)

@@ -15,14 +15,30 @@ import (
 // difference holds the changes of a batch.
 type difference struct {
 	changes []store.Change
-	notes   []note // in the order of arrival; none if the loop has no handlers
-	counts  Counts
+	arrived []arrived // the transitions; none if no sink wants them
+	counts  store.Counts
 	read    store.Lookup // has the states before the changes
 
 	unknown   bool // the state before a change is not known, because its record is corrupt
 	corrected bool // a change is a correction
 
 	gap *store.Gap // over the keys that change more than once; nil for none
+}
+
+// arrived is a transition and its position in the stream, see [deltafifo.KeyDeltas].
+type arrived struct {
+	store.Transition
+	at uint64
+}
+
+// transitions returns the transitions in the order of the stream.
+func (d *difference) transitions() []store.Transition {
+	slices.SortFunc(d.arrived, func(a, b arrived) int { return cmp.Compare(a.at, b.at) })
+	ts := make([]store.Transition, len(d.arrived))
+	for i, a := range d.arrived {
+		ts[i] = a.Transition
+	}
+	return ts
 }
 
 // skip extends the gap by the states from the first change of a key on and before its last one, two
@@ -50,7 +66,6 @@ func (l *Loop) difference(b deltafifo.Batch) (difference, error) {
 			return difference{}, err
 		}
 	}
-	slices.SortFunc(d.notes, func(a, b note) int { return cmp.Compare(a.arrived, b.arrived) })
 	return d, nil
 }
 
@@ -60,14 +75,12 @@ func (l *Loop) reconcile(now store.Lookup, kd deltafifo.KeyDeltas, list bool, d 
 	if err != nil {
 		return err
 	}
-	current := l.value(k.object)
 	rewritten := func(t cache.DeltaType, o *object.Object) bool { return l.rewritten(now, t, o, k.version) }
-	deltas, arrived := kd.Deltas, kd.Arrived
-	if list {
-		last := len(deltas) - 1 // a list becomes visible at its end, so only the newest delta matters
-		deltas, arrived = deltas[last:], arrived[last:]
+	first := 0
+	if list { // it becomes visible at its end, so only the newest delta matters
+		first = len(kd.Deltas) - 1
 	}
-	for i, delta := range deltas {
+	for i, delta := range kd.Deltas[first:] {
 		t, out := k.take(delta, list, rewritten)
 		if out == replay {
 			d.counts.Stale++
@@ -76,16 +89,11 @@ func (l *Loop) reconcile(now store.Lookup, kd deltafifo.KeyDeltas, list bool, d 
 			continue
 		}
 		d.corrected = d.corrected || delta.Type == deltafifo.Corrected
-		n := note{kind: noteKinds[t.Type], key: kd.Key, old: current, arrived: arrived[i]}
-		if !list { // the objects of a list are read from the store when they are delivered
-			n.new = l.value(t.Object)
+		if t.Key = kd.Key; list {
+			t.Object = nil // it is read from the store when it is delivered
 		}
-		current = n.new
-		if k.presence == absent {
-			current = nil
-		}
-		if l.noted() && (list || n.kind != noteNone) {
-			d.notes = append(d.notes, n)
+		if l.wanted && (list || t.Type != "") {
+			d.arrived = append(d.arrived, arrived{t, kd.Arrived[first+i]})
 		}
 	}
 	d.change(kd.Key, k, list)
@@ -129,22 +137,11 @@ func (l *Loop) rewritten(now store.Lookup, t cache.DeltaType, o *object.Object, 
 	return err != nil || !bytes.Equal(stored.Raw(), o.Raw())
 }
 
-// value returns an object for the handlers and the recorder; nil if there is none, or neither.
-func (l *Loop) value(o *object.Object) *value {
-	switch {
-	case o == nil || !l.noted():
-		return nil
-	case l.opts.Processor == nil:
-		return &value{object: o}
-	}
-	return &value{object: o, decode: l.opts.Processor.opts.Decoding()}
-}
-
-// stored returns the stored state of a key, with the object if it is for the handlers or the
-// recorder, which got it last. The header of a corrupt record may be readable.
+// stored returns the stored state of a key, with the object if a sink wants transitions. The header
+// of a corrupt record may be readable.
 func (l *Loop) stored(now store.Lookup, kd deltafifo.KeyDeltas) (keyState, error) {
 	switch {
-	case l.noted():
+	case l.wanted:
 		o, err := now.Get(kd.Key)
 		at, err := presenceOf(err)
 		if at != corrupt {

@@ -24,7 +24,7 @@ var errChanged = errors.New("the object could not be read, and has changed since
 // objects are read when they are delivered.
 type listing struct {
 	keys []string
-	olds []*value    // the state of each key that handlers got last; nil unless the note is noteListed
+	olds []*value    // the state of each key that handlers got last; nil except for a relist
 	of   store.State // the state, for a listing of all objects
 
 	// The lock of listings guards the fields below.
@@ -115,19 +115,19 @@ func (s *listings) release(l *listing) {
 
 // pin keeps the old states of objects that the store is about to change, for listings that are not
 // delivered yet.
-func (s *listings) pin(changes []note) {
+func (s *listings) pin(changes []*change) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(changes) > 0 {
 		s.newest = nil
 	}
 	for l := range s.open {
-		for _, n := range changes {
+		for _, c := range changes {
 			if l.pinned == nil {
 				l.pinned = map[string]*value{}
 			}
-			if _, ok := l.pinned[n.key]; !ok {
-				l.pinned[n.key] = n.old
+			if _, ok := l.pinned[c.Key]; !ok {
+				l.pinned[c.Key] = c.old
 			}
 		}
 	}

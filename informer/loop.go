@@ -18,31 +18,6 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// Counts holds how many objects a batch changed in the store.
-type Counts struct {
-	Added, Updated, Deleted int
-
-	Stale int // events older than the stored object, as a resumed watch replays them
-}
-
-func (c *Counts) add(o Counts) {
-	c.Added += o.Added
-	c.Updated += o.Updated
-	c.Deleted += o.Deleted
-	c.Stale += o.Stale
-}
-
-// Observer gets the results of a loop's batches, in the loop's goroutine. Its methods must not
-// block.
-type Observer interface {
-	// Applied reports a batch that is in the store.
-	Applied(c Counts, took time.Duration)
-
-	// StoreFailed reports that the store refused a batch, which the loop retries; nil means that
-	// the store works again.
-	StoreFailed(err error)
-}
-
 // Options are the settings of a loop. Queue and Collection are needed.
 type Options struct {
 	Name       string
@@ -53,8 +28,12 @@ type Options struct {
 	// error is only logged: the store reports it and retries.
 	Flush func() error
 
-	Processor *Processor // delivers the changes to handlers; nil for none
-	Recorder  Recorder   // records the changes; nil for none
+	// Sinks get the changes. The first has finished its Commit before those after it.
+	Sinks []Sink
+
+	// StoreFailed reports that the store refused a batch, which the loop retries; nil means that the
+	// store works again. It must not block, and may be nil.
+	StoreFailed func(error)
 
 	// Replaced is called when a list becomes visible that was made under other rules, so that the
 	// same UID and resourceVersion may stand for another object. The handlers get the list
@@ -68,9 +47,8 @@ type Options struct {
 	// with fake clients: see reflector.ListWatch. Nil means never.
 	Unversioned func() bool
 
-	Observer Observer         // nil for none
-	Logger   *slog.Logger     // nil discards
-	Clock    clock.WithTicker // nil is the real one
+	Logger *slog.Logger     // nil discards
+	Clock  clock.WithTicker // nil is the real one
 }
 
 // Loop takes batches from a queue into a collection. Run it once; it is the
@@ -80,22 +58,24 @@ type Loop struct {
 	checkpoint store.Checkpoint
 	newest     newest
 	list       *list // the list in progress; nil for none
-	recording  bool  // the current batch is recorded
+	wanted     bool  // a sink wants the transitions of the current batch
 }
 
 // list is a list that is not yet complete in the store.
 type list struct {
 	replacement store.Replacement
 	newest      newest
-	notes       []note // in the list's order
-	counts      Counts
+	transitions []store.Transition // in the list's order, without a type for a key that it has removed again
+	counts      store.Counts
 }
 
 // New returns a loop that has not started.
 func New(opts Options) *Loop {
 	opts.Clock = cmp.Or[clock.WithTicker](opts.Clock, clock.RealClock{})
 	opts.Logger = cmp.Or(opts.Logger, slog.New(slog.DiscardHandler))
-	opts.Observer = cmp.Or[Observer](opts.Observer, NewStats(opts.Clock))
+	if opts.StoreFailed == nil {
+		opts.StoreFailed = func(error) {}
+	}
 	if opts.Around == nil {
 		opts.Around = func(_ deltafifo.Batch, apply func() error) error { return apply() }
 	}
@@ -106,7 +86,10 @@ func New(opts Options) *Loop {
 // at once; the next watch replays the changes that were not applied.
 func (l *Loop) Run(ctx context.Context) error {
 	defer l.abort()
-	l.skip(false)
+	// The sinks may have missed what came before.
+	if err := l.commit(ctx, store.Changeset{RV: l.checkpoint.RV}, func() error { return nil }); err != nil {
+		return err
+	}
 	for {
 		b, err := l.opts.Queue.PopBatch(ctx)
 		if errors.Is(err, deltafifo.ErrClosed) {
@@ -121,37 +104,65 @@ func (l *Loop) Run(ctx context.Context) error {
 	}
 }
 
-// apply puts one batch into the store and hands its changes to the handlers.
+// apply puts one batch into the store and hands its changes to the sinks.
 func (l *Loop) apply(ctx context.Context, b deltafifo.Batch) error {
 	if b.ListAborted {
 		l.abort()
 		return nil
 	}
 	start := l.opts.Clock.Now()
-	l.recording = l.opts.Recorder != nil && !b.List && l.opts.Recorder.Wanted()
+	if !b.List {
+		defer l.flush(b)
+		if len(b.Deltas) == 0 && l.after(b) == l.checkpoint {
+			return nil // the batch only requests a flush
+		}
+	}
+	l.wanted = false
+	for _, s := range l.opts.Sinks {
+		l.wanted = s.Wanted(b.List) || l.wanted
+	}
 	var diff difference
 	err := l.retry(ctx, func() (err error) {
 		diff, err = l.difference(b)
 		return err
 	})
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
-	}
-	if b.List {
+	case b.List:
 		return l.applyList(ctx, b, diff, start)
 	}
-	if b.Flush && l.opts.Flush != nil {
-		defer func() {
-			if err := l.opts.Flush(); err != nil {
-				l.opts.Logger.Warn("could not flush", "error", err)
-			}
-		}()
+	return l.applyEvents(ctx, b, diff, start)
+}
+
+// flush makes the collection durable if the batch requests it.
+func (l *Loop) flush(b deltafifo.Batch) {
+	if !b.Flush || l.opts.Flush == nil {
+		return
 	}
+	if err := l.opts.Flush(); err != nil {
+		l.opts.Logger.Warn("could not flush", "error", err)
+	}
+}
+
+// after returns the checkpoint after a batch of events, without its times.
+func (l *Loop) after(b deltafifo.Batch) store.Checkpoint {
 	cp := l.checkpoint
 	cp.RV = b.Watermark
 	cp.Skipped = cp.Skipped || b.Skipped
-	if cp == l.checkpoint && len(diff.changes) == 0 {
-		return nil // the batch only requests a flush
+	return cp
+}
+
+// applyEvents puts a batch of events into the store.
+func (l *Loop) applyEvents(ctx context.Context, b deltafifo.Batch, diff difference, start time.Time) error {
+	cp, changed := l.after(b), len(diff.changes) > 0
+	c := store.Changeset{
+		Transitions: diff.transitions(), RV: cp.RV, Counts: diff.counts, Began: start,
+		Complete:  !b.Skipped && !diff.unknown && (l.wanted || b.Events == 0 && !changed),
+		Unordered: diff.corrected || changed && cp.RV == l.checkpoint.RV,
+	}
+	if cp == l.checkpoint && !changed {
+		return l.commit(ctx, c, func() error { return nil }) // the sinks wait for it
 	}
 	newest := l.newest.after(diff.changes)
 	cp.Newest = newest.keys()
@@ -167,17 +178,13 @@ func (l *Loop) apply(ctx context.Context, b deltafifo.Batch) error {
 	if b.Skipped {
 		diff.gap = &store.Gap{}
 	}
-	err = l.commit(ctx, diff.notes, nil, func() error {
+	err := l.commit(ctx, c, func() error {
 		return l.opts.Collection.Apply(store.Batch{Changes: diff.changes, Checkpoint: cp, Gap: diff.gap, Read: diff.read})
 	})
-	if err != nil {
-		return err
+	if err == nil {
+		l.checkpoint, l.newest = cp, newest
 	}
-	before := l.checkpoint
-	l.checkpoint, l.newest = cp, newest
-	l.record(before, diff, b.Skipped || b.Events > 0 && !l.recording)
-	l.opts.Observer.Applied(diff.counts, l.opts.Clock.Since(start))
-	return nil
+	return err
 }
 
 // applyList puts one part of a list into the store. Readers and handlers see none of it before the
@@ -198,8 +205,8 @@ func (l *Loop) applyList(ctx context.Context, b deltafifo.Batch, diff difference
 		return err
 	}
 	l.list.newest = l.list.newest.after(diff.changes)
-	l.list.notes = append(l.list.notes, diff.notes...)
-	l.list.counts.add(diff.counts)
+	l.list.transitions = append(l.list.transitions, diff.transitions()...)
+	l.list.counts.Add(diff.counts)
 	if !b.ListDone {
 		return nil
 	}
@@ -212,8 +219,11 @@ func (l *Loop) applyList(ctx context.Context, b deltafifo.Batch, diff difference
 		Newest: l.list.newest.keys(),
 	}
 	cp.NoneAfter(start)
-	deleted, listed := l.list.split()
-	err := l.commit(ctx, deleted, listed, func() error {
+	c := store.Changeset{
+		Transitions: l.list.sorted(), List: true, RV: cp.RV, Counts: l.list.counts, Began: start,
+		Unordered: cp.RV == l.checkpoint.RV && l.list.counts.Changed() > 0,
+	}
+	err := l.commit(ctx, c, func() error {
 		if err := l.list.replacement.Commit(cp); err != nil {
 			return err
 		}
@@ -225,49 +235,50 @@ func (l *Loop) applyList(ctx context.Context, b deltafifo.Batch, diff difference
 	if err != nil {
 		return err
 	}
-	c := l.list.counts
-	same := cp.RV == l.checkpoint.RV && c.Added+c.Updated+c.Deleted > 0
 	l.checkpoint, l.newest = cp, l.list.newest
-	l.skip(same)
-	l.opts.Observer.Applied(l.list.counts, l.opts.Clock.Since(start))
 	l.list = nil
 	return nil
 }
 
-// split returns the deletions of a list, ordered by key, and the other notes in the list's order.
-func (l *list) split() (deleted, listed []note) {
-	for _, n := range l.notes {
-		switch n.kind {
-		case noteDelete:
-			deleted = append(deleted, n)
-		case noteAdd, noteUpdate:
-			listed = append(listed, n)
+// sorted returns the deletions of a list, ordered by key, and then the other transitions in the list's
+// order.
+func (l *list) sorted() []store.Transition {
+	l.transitions = slices.DeleteFunc(l.transitions, func(t store.Transition) bool { return t.Type == "" })
+	slices.SortStableFunc(l.transitions, func(a, b store.Transition) int {
+		aDeleted, bDeleted := a.Type == store.Deleted, b.Type == store.Deleted
+		switch {
+		case aDeleted && bDeleted:
+			return strings.Compare(a.Key, b.Key)
+		case aDeleted:
+			return -1
+		case bDeleted:
+			return 1
 		}
-	}
-	slices.SortFunc(deleted, func(a, b note) int { return strings.Compare(a.key, b.key) })
-	return deleted, listed
+		return 0
+	})
+	return l.transitions
 }
 
-// settle keeps only the newest note of each key of a list that has keys more than once, and counts
-// each change once.
+// settle keeps only the newest transition of each key of a list that has keys more than once, and
+// counts each change once.
 func (l *list) settle() {
-	newest := make(map[string]int, len(l.notes))
-	for i, n := range l.notes {
-		newest[n.key] = i
+	newest := make(map[string]int, len(l.transitions))
+	for i, t := range l.transitions {
+		newest[t.Key] = i
 	}
-	kept := l.notes[:0]
-	for i, n := range l.notes {
+	kept := l.transitions[:0]
+	for i, t := range l.transitions {
 		switch {
-		case newest[n.key] == i && n.kind != noteNone:
-			kept = append(kept, n)
-		case n.kind == noteAdd:
+		case newest[t.Key] == i:
+			kept = append(kept, t)
+		case t.Type == store.Added:
 			l.counts.Added--
-		case n.kind == noteUpdate:
+		case t.Type == store.Modified:
 			l.counts.Updated--
 		}
 	}
-	clear(l.notes[len(kept):])
-	l.notes = kept
+	clear(l.transitions[len(kept):])
+	l.transitions = kept
 }
 
 func (l *Loop) abort() {
@@ -293,28 +304,27 @@ func (l *Loop) retry(ctx context.Context, fn func() error) error {
 		if err == nil || errors.Is(err, store.ErrClosed) || errors.Is(err, store.ErrNoCollection) {
 			if failed && err == nil {
 				l.opts.Logger.Info("the store works again")
-				l.opts.Observer.StoreFailed(nil)
+				l.opts.StoreFailed(nil)
 			}
 			return err
 		}
 		failed = true
 		d := backoff.Step()
 		l.opts.Logger.Error("the store refuses changes; they are kept and retried", "wait", d.Round(time.Millisecond), "error", err)
-		l.opts.Observer.StoreFailed(err)
+		l.opts.StoreFailed(err)
 		if ended := sleep.For(ctx, l.opts.Clock, d); ended != nil {
 			return fmt.Errorf("%w (the store's last error: %w)", ended, err)
 		}
 	}
 }
 
-// commit makes a batch visible and hands it to the handlers, with retries: see [Processor.commit].
-func (l *Loop) commit(ctx context.Context, notes, listed []note, apply func() error) error {
-	return l.retry(ctx, func() error {
-		if l.opts.Processor == nil {
-			return apply()
-		}
-		return l.opts.Processor.commit(notes, listed, apply)
-	})
+// commit makes changes visible with apply, inside of the sinks' Commit, with retries.
+func (l *Loop) commit(ctx context.Context, c store.Changeset, apply func() error) error {
+	for _, s := range l.opts.Sinks {
+		inner := apply
+		apply = func() error { return s.Commit(c, inner) }
+	}
+	return l.retry(ctx, apply)
 }
 
 // newest holds the objects with the highest resourceVersions in a collection, highest first, for

@@ -107,7 +107,10 @@ func startQueue(t *testing.T, coll store.Collection, takes time.Duration, queue 
 	require.NoError(t, err)
 	require.NoError(t, proc.Start())
 	stats := informer.NewStats(clock.RealClock{})
-	loop := informer.New(informer.Options{Name: "test", Queue: q, Collection: coll, Processor: proc, Observer: stats, Around: slowly(takes)})
+	loop := informer.New(informer.Options{
+		Name: "test", Queue: q, Collection: coll, Around: slowly(takes),
+		Sinks: []informer.Sink{proc, stats}, StoreFailed: stats.StoreFailed,
+	})
 	done := make(chan error, 1)
 	go func() { done <- loop.Run(context.Background()) }()
 	t.Cleanup(func() {
@@ -369,7 +372,9 @@ func TestListedItemIsLookedUpOnce(t *testing.T) {
 		stats := informer.NewStats(clock.RealClock{})
 		done := make(chan error, 1)
 		go func() {
-			done <- informer.New(informer.Options{Name: "test", Queue: q, Collection: coll, Observer: stats}).Run(context.Background())
+			done <- informer.New(informer.Options{
+				Name: "test", Queue: q, Collection: coll, Sinks: []informer.Sink{stats}, StoreFailed: stats.StoreFailed,
+			}).Run(context.Background())
 		}()
 		require.NoError(t, q.BeginReplace(t.Context(), deltafifo.Replace{}))
 		require.NoError(t, q.ReplaceItem(obj("a", "1", 3)))
@@ -379,7 +384,7 @@ func TestListedItemIsLookedUpOnce(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, 1, coll.reads["ns/a"])
 		require.Equal(t, 1, coll.reads["ns/b"])
-		require.Equal(t, informer.Counts{Added: 1, Updated: 1}, stats.Counters().Counts)
+		require.Equal(t, store.Counts{Added: 1, Updated: 1}, stats.Counters().Counts)
 		q.Close()
 		require.NoError(t, <-done)
 	})

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"slices"
 	"sync"
 	"time"
 
@@ -47,15 +46,15 @@ type ProcessorOptions struct {
 	Resync time.Duration // resync period of handlers without a period of their own; 0 is never
 }
 
-// Processor delivers notes to handlers: to each in order and at its own pace, as
+// Processor is a [Sink] that delivers changes to handlers: to each in order and at its own pace, as
 // client-go's sharedProcessor does. It is safe for concurrent use.
 type Processor struct {
 	opts     ProcessorOptions
 	listings *listings
 	synced   *synctrack.SingleFileTracker // done when the first complete list is stored
 
-	// mu is held while a batch becomes visible and its notes are handed out, so that a new handler
-	// finds each change either in the store or among its notes.
+	// mu is held while a batch becomes visible and its changes are handed out, so that a new handler
+	// finds each change either in the store or in its backlog.
 	mu        sync.Mutex
 	listeners map[*Registration]struct{}
 	check     time.Duration // time between two checks for handlers that are due for a resync; 0 is never
@@ -101,7 +100,7 @@ func (p *Processor) AddHandler(h cache.ResourceEventHandler, opts cache.HandlerO
 	return r, nil
 }
 
-// RemoveHandler ends a subscription. It drops undelivered notes, and does not wait for a call in
+// RemoveHandler ends a subscription. It drops undelivered changes, and does not wait for a call in
 // progress; see [Registration.ShutdownChan] for that.
 func (p *Processor) RemoveHandler(r *Registration) {
 	p.mu.Lock()
@@ -138,7 +137,7 @@ func (p *Processor) startLocked(r *Registration) error {
 			return err
 		}
 		if len(l.keys) > 0 {
-			r.add(note{kind: noteInitial, listing: l})
+			r.add(delivery{kind: initialList, listing: l})
 		}
 		r.tracker.UpstreamHasSynced()
 	}
@@ -186,43 +185,76 @@ func (p *Processor) Stop() {
 	p.wg.Wait()
 }
 
-// commit makes changes visible with apply, and queues them for the handlers: notes one by one, then
-// listed as one listing, whose new objects are read from the store. No handler is added in between.
-func (p *Processor) commit(notes, listed []note, apply func() error) error {
+// Wanted implements [Sink].
+func (p *Processor) Wanted(bool) bool { return true }
+
+// Commit implements [Sink]. The handlers get the changes one by one, but the new objects of a list as
+// one listing, which is read from the store. No handler is added in between.
+func (p *Processor) Commit(c store.Changeset, apply func() error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.listings.pin(notes)
-	p.listings.pin(listed)
+	changes := p.changes(c.Transitions)
+	p.listings.pin(changes)
 	first := !p.opts.Collection.State().Synced
 	if err := apply(); err != nil {
 		return err
 	}
-	if len(listed) > 0 && len(p.listeners) > 0 {
-		notes = append(slices.Clip(notes), p.listedLocked(listed, first))
-	}
-	for r := range p.listeners {
-		r.add(notes...)
+	if len(p.listeners) > 0 {
+		var all []delivery
+		var listed []*change
+		for _, ch := range changes {
+			if c.List && ch.Type != store.Deleted {
+				listed = append(listed, ch)
+			} else {
+				all = append(all, delivery{change: ch})
+			}
+		}
+		if len(listed) > 0 {
+			all = append(all, p.listedLocked(listed, first))
+		}
+		for r := range p.listeners {
+			r.add(all...)
+		}
 	}
 	p.setSyncedLocked()
 	return nil
 }
 
-// listedLocked returns one note for the changes of a list.
-func (p *Processor) listedLocked(listed []note, first bool) note {
-	n := note{kind: noteListed, listing: &listing{}}
-	for _, one := range listed {
-		n.listing.keys = append(n.listing.keys, one.key)
+// changes returns transitions with values. The new state of an object and the old one of its next
+// transition are one value.
+func (p *Processor) changes(ts []store.Transition) []*change {
+	decode := p.opts.Decoding()
+	values := map[*object.Object]*value{nil: nil}
+	valueOf := func(o *object.Object) *value {
+		v, ok := values[o]
+		if !ok {
+			v = &value{object: o, decode: decode}
+			values[o] = v
+		}
+		return v
+	}
+	all := make([]*change, len(ts))
+	for i, t := range ts {
+		all[i] = &change{t, valueOf(t.Old), valueOf(t.Object)}
+	}
+	return all
+}
+
+// listedLocked returns the delivery of the new objects of a list.
+func (p *Processor) listedLocked(listed []*change, first bool) delivery {
+	l := &listing{}
+	for _, ch := range listed {
+		l.keys = append(l.keys, ch.Key)
 	}
 	if first { // it is a listing of all objects
-		n.kind = noteInitial
-		n.listing.of = p.opts.Collection.State()
-		p.listings.share(n.listing)
-		return n
+		l.of = p.opts.Collection.State()
+		p.listings.share(l)
+		return delivery{kind: initialList, listing: l}
 	}
-	for _, one := range listed {
-		n.listing.olds = append(n.listing.olds, one.old)
+	for _, ch := range listed {
+		l.olds = append(l.olds, ch.old)
 	}
-	return n
+	return delivery{kind: relist, listing: l}
 }
 
 // setSyncedLocked marks the informer and its handlers as synced, once the collection is.
@@ -252,38 +284,27 @@ func (p *Processor) resyncs(ctx context.Context) {
 	})
 }
 
-type noteKind uint8
+// change is a transition with the values of its objects, for all handlers.
+type change struct {
+	store.Transition
+	old, new *value // nil without the object
+}
+
+// delivery is an element of a handler's backlog: a change, or a listing.
+type delivery struct {
+	*change
+	listing *listing // nil for a change
+	kind    listingKind
+}
+
+// listingKind is which calls a handler gets for the objects of a listing.
+type listingKind uint8
 
 const (
-	noteAdd noteKind = iota
-	noteUpdate
-	noteDelete
-	noteNone // no call: the list has removed an object that it had added
-
-	// The kinds below are one call for each object of a listing.
-
-	noteInitial // OnAdd, as the handler's initial list
-	noteListed  // OnUpdate, or OnAdd if the listing has no old object
-	noteResync  // OnUpdate from the object to itself
+	initialList listingKind = iota // OnAdd, as the handler's initial list
+	relist                         // OnUpdate, or OnAdd if the listing has no old object
+	resync                         // OnUpdate from the object to itself
 )
-
-var noteKinds = map[store.EventType]noteKind{
-	store.Added: noteAdd, store.Modified: noteUpdate, store.Deleted: noteDelete, "": noteNone,
-}
-
-// note is a notification: one call of a handler, or one for each object of a listing.
-type note struct {
-	kind noteKind
-	key  string
-
-	// old is the state that the handler got last; nil if unknown. new is the new state or, in a
-	// delete, the event's object. new is nil if a list found the object missing, and in the notes
-	// that become a listing.
-	old, new *value
-
-	listing *listing
-	arrived uint64 // position of the event in the stream, see deltafifo.KeyDeltas
-}
 
 // Decode converts a stored object to the value that handlers and readers get.
 type Decode func(*object.Object) (any, error)
@@ -331,7 +352,7 @@ func (p *Processor) Resync() error {
 		return err
 	}
 	for _, r := range due {
-		r.add(note{kind: noteResync, listing: l})
+		r.add(delivery{kind: resync, listing: l})
 	}
 	return nil
 }

@@ -84,7 +84,7 @@ func TestJoinersSeeEachChangeOnce(t *testing.T) {
 		q.Start("10")
 		proc := informer.NewProcessor(informer.ProcessorOptions{Collection: coll})
 		require.NoError(t, proc.Start())
-		loop := informer.New(informer.Options{Name: "test", Queue: q, Collection: coll, Processor: proc})
+		loop := informer.New(informer.Options{Name: "test", Queue: q, Collection: coll, Sinks: []informer.Sink{proc}})
 		done := make(chan error, 1)
 		go func() { done <- loop.Run(context.Background()) }()
 

@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/snapcache/snapcache/internal/sleep"
+	"github.com/snapcache/snapcache/store"
 )
 
 const (
@@ -40,8 +41,8 @@ type Registration struct {
 
 	mu      sync.Mutex
 	changed *sync.Cond
-	pending *buffer.TypedRingGrowing[note] // grows with the handler's backlog
-	whole   int                            // number of undelivered listings of all objects
+	pending *buffer.TypedRingGrowing[delivery] // grows with the handler's backlog
+	whole   int                                // number of undelivered listings of all objects
 	ended   bool
 }
 
@@ -64,7 +65,7 @@ func (p *Processor) newRegistration(h cache.ResourceEventHandler, opts cache.Han
 		p: p, handler: h, logger: ptr.Deref(opts.Logger, klog.Background()),
 		tracker: synctrack.NewSingleFileTracker(p.opts.Name + eventHandler + handlerName(h)),
 		stop:    make(chan struct{}), finished: make(chan struct{}),
-		pending: buffer.NewTypedRingGrowing[note](buffer.RingGrowingOptions{InitialSize: listenerBuffer}),
+		pending: buffer.NewTypedRingGrowing[delivery](buffer.RingGrowingOptions{InitialSize: listenerBuffer}),
 	}
 	r.changed = sync.NewCond(&r.mu)
 	p.setResyncLocked(r, ptr.Deref(opts.ResyncPeriod, p.opts.Resync))
@@ -81,25 +82,24 @@ func (r *Registration) HasSyncedChecker() cache.DoneChecker { return r.tracker }
 // ShutdownChan is closed when the subscription has ended and the handler has returned.
 func (r *Registration) ShutdownChan() <-chan struct{} { return r.finished }
 
-// add appends notes to the handler's backlog.
-func (r *Registration) add(notes ...note) {
-	if len(notes) == 0 {
+// add appends to the handler's backlog.
+func (r *Registration) add(all ...delivery) {
+	if len(all) == 0 {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, n := range notes {
-		if n.listing != nil {
-			r.p.listings.acquire(n.listing)
+	for _, d := range all {
+		if d.listing != nil {
+			r.p.listings.acquire(d.listing)
+			if d.kind == initialList {
+				r.tracker.Start()
+			}
+			if d.kind != relist {
+				r.whole++
+			}
 		}
-		switch n.kind {
-		case noteInitial:
-			r.tracker.Start()
-			r.whole++
-		case noteResync:
-			r.whole++
-		}
-		r.pending.WriteOne(n)
+		r.pending.WriteOne(d)
 	}
 	r.changed.Signal()
 }
@@ -123,18 +123,18 @@ func (r *Registration) end() {
 	r.changed.Signal()
 }
 
-// run delivers notes until the subscription ends.
+// run delivers the backlog until the subscription ends.
 func (r *Registration) run() {
 	defer close(r.finished)
 	defer r.drop()
 	for {
-		n, ok := r.take()
+		d, ok := r.take()
 		switch {
 		case !ok:
 			return
-		case n.listing != nil:
-			r.list(n)
-		case !r.deliver(n):
+		case d.listing != nil:
+			r.list(d)
+		case !r.deliver(d.change):
 			r.pause()
 		}
 	}
@@ -145,25 +145,17 @@ func (r *Registration) pause() {
 	_ = sleep.UnlessWoken(context.Background(), clock.RealClock{}, crashPause, r.stop)
 }
 
-// deliver calls the handler with a note that is no listing. It returns false if the handler
-// panicked.
-func (r *Registration) deliver(n note) (ok bool) {
+// deliver calls the handler with a change. It returns false if the handler panicked.
+func (r *Registration) deliver(c *change) (ok bool) {
 	defer utilruntime.HandleCrashWithLogger(r.logger)
-	switch n.kind {
-	case noteAdd:
-		if o := r.object(n.new); o != nil {
-			r.handler.OnAdd(o, false)
-		}
-	case noteUpdate:
-		if o := r.object(n.new); o != nil {
-			r.update(n.old, o)
-		}
-	case noteDelete:
-		if n.new == nil {
-			r.handler.OnDelete(cache.DeletedFinalStateUnknown{Key: n.key, Obj: r.object(n.old)})
-		} else if o := r.object(n.new); o != nil {
-			r.handler.OnDelete(o)
-		}
+	switch o := r.object(c.new); {
+	case c.Type == store.Deleted && c.new == nil:
+		r.handler.OnDelete(cache.DeletedFinalStateUnknown{Key: c.Key, Obj: r.object(c.old)})
+	case o == nil: // it can't be decoded
+	case c.Type == store.Deleted:
+		r.handler.OnDelete(o)
+	default:
+		r.update(c.old, o)
 	}
 	return true
 }
@@ -179,8 +171,8 @@ func (r *Registration) update(old *value, o any) {
 }
 
 // list delivers the objects of a listing.
-func (r *Registration) list(n note) {
-	l := n.listing
+func (r *Registration) list(d delivery) {
+	l := d.listing
 	defer r.p.listings.release(l)
 	var ahead []*chunk // from the current one on; they are loaded while the handler is called
 	for number := range l.chunks() {
@@ -200,15 +192,15 @@ func (r *Registration) list(n note) {
 				return
 			default:
 			}
-			if !r.deliverItem(n, c, i) {
+			if !r.deliverItem(d, c, i) {
 				r.pause()
 			}
 		}
 	}
-	if n.kind == noteInitial {
+	if d.kind == initialList {
 		r.tracker.Finished()
 	}
-	if n.kind != noteListed {
+	if d.kind != relist {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.whole--
@@ -217,19 +209,19 @@ func (r *Registration) list(n note) {
 
 // deliverItem calls the handler with one object of a listing. It returns false if the handler
 // panicked.
-func (r *Registration) deliverItem(n note, c *chunk, i int) (ok bool) {
+func (r *Registration) deliverItem(d delivery, c *chunk, i int) (ok bool) {
 	defer utilruntime.HandleCrashWithLogger(r.logger)
 	it := &c.items[i]
 	switch {
 	case it.err != nil:
 		r.failed(it.err)
 	case it.object == nil: // the decoder panicked
-	case n.kind == noteInitial:
+	case d.kind == initialList:
 		r.handler.OnAdd(it.object, true)
-	case n.kind == noteResync:
+	case d.kind == resync:
 		r.handler.OnUpdate(it.object, it.object)
 	default:
-		r.update(n.listing.olds[c.first()+i], it.object)
+		r.update(d.listing.olds[c.first()+i], it.object)
 	}
 	return true
 }
@@ -256,25 +248,25 @@ func (r *Registration) drop() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for {
-		n, ok := r.pending.ReadOne()
+		d, ok := r.pending.ReadOne()
 		if !ok {
 			return
 		}
-		if n.listing != nil {
-			r.p.listings.release(n.listing)
+		if d.listing != nil {
+			r.p.listings.release(d.listing)
 		}
 	}
 }
 
-func (r *Registration) take() (note, bool) {
+func (r *Registration) take() (delivery, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for {
 		if r.ended {
-			return note{}, false
+			return delivery{}, false
 		}
-		if n, ok := r.pending.ReadOne(); ok {
-			return n, true
+		if d, ok := r.pending.ReadOne(); ok {
+			return d, true
 		}
 		r.changed.Wait()
 	}

@@ -120,7 +120,8 @@ func (s *sharedIndexInformer) pipeline(ctx context.Context, coll *opened) {
 	var p *Pipeline
 	r := reflector.Options{Identity: s.identity, Logger: log, Observer: observer, Reason: reason}
 	l := Options{
-		Name: o.id, Collection: coll, Flush: o.db.Flush, Processor: s.processor, Replaced: s.indexer.decoder.reset, Observer: observer.Stats,
+		Name: o.id, Collection: coll, Flush: o.db.Flush, Replaced: s.indexer.decoder.reset,
+		Sinks: []Sink{s.processor, observer.Stats}, StoreFailed: observer.StoreFailed,
 		Around: func(b deltafifo.Batch, apply func() error) error {
 			defer func() { s.indexer.feed.stored(coll.State().RV) }()
 			return s.indexer.feed.process(len(b.Deltas), p.Queue.Len, apply)

@@ -104,11 +104,11 @@ func TestWatchListRepeatsCorruptRecord(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		drop  bool
-		want  informer.Counts
+		want  store.Counts
 		calls []string
 	}{
-		{"repeated", false, informer.Counts{Updated: 1}, []string{"add a@12 false"}},
-		{"dropped", true, informer.Counts{Deleted: 1}, []string{"delete ns/a@unknown"}},
+		{"repeated", false, store.Counts{Updated: 1}, []string{"add a@12 false"}},
+		{"dropped", true, store.Counts{Deleted: 1}, []string{"delete ns/a@unknown"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -15,8 +15,8 @@ import (
 	"github.com/snapcache/snapcache/upstream"
 )
 
-// Stats counts what the reflector and the loop of a collection report. It implements the observers
-// of both, and is safe for concurrent use.
+// Stats counts what the reflector and the loop of a collection report. It is an observer
+// of the one and a [Sink] of the other, and is safe for concurrent use.
 type Stats struct {
 	clock clock.PassiveClock
 
@@ -43,7 +43,7 @@ type Counters struct {
 	Events   map[watch.EventType]int64
 	Failures map[upstream.ErrorClass]int64
 	Skipped  int64
-	Counts   Counts
+	Counts   store.Counts
 
 	began     time.Time    // when the stats were made
 	untrusted store.Reason // why the stored objects are not the server's; valid until a list replaces them
@@ -110,8 +110,7 @@ func (c *Counters) doubted(err error) {
 func (s *Stats) Changes() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := s.c.Counts
-	return int64(n.Added) + int64(n.Updated) + int64(n.Deleted)
+	return int64(s.c.Counts.Changed())
 }
 
 // Untrusted returns why a guard refused the checkpoint, until a list has replaced the objects; empty
@@ -231,15 +230,22 @@ func (s *Stats) Event(t watch.EventType, rv string) {
 // Skipped implements [reflector.Observer].
 func (s *Stats) Skipped(error) { s.update(func(c *Counters) { c.Skipped++ }) }
 
-// Applied implements [Observer].
-func (s *Stats) Applied(n Counts, took time.Duration) {
+// Wanted implements [Sink]: counts need no transitions.
+func (s *Stats) Wanted(bool) bool { return false }
+
+// Commit implements [Sink].
+func (s *Stats) Commit(x store.Changeset, apply func() error) error {
+	if err := apply(); err != nil {
+		return err
+	}
 	s.update(func(c *Counters) {
-		c.Counts.add(n)
+		c.Counts.Add(x.Counts)
 		if c.proof.doubt == nil {
-			c.proven(s.clock.Now().Add(-took))
+			c.proven(x.Began)
 		}
 	})
+	return nil
 }
 
-// StoreFailed implements [Observer].
+// StoreFailed notes why the store refuses changes, nil if it does not: see [Options].StoreFailed.
 func (s *Stats) StoreFailed(err error) { s.update(func(c *Counters) { c.Store = err }) }

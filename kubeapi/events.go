@@ -83,8 +83,11 @@ func NewEvents(rv string, c clock.PassiveClock) *Events {
 	}
 }
 
-// Wanted reports whether the next batch is to be recorded.
-func (e *Events) Wanted() bool {
+// Wanted reports whether the next batch is to be recorded; a list never is.
+func (e *Events) Wanted(list bool) bool {
+	if list {
+		return false
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	wanted := e.wantedLocked()
@@ -134,6 +137,22 @@ func (e *Events) attributesWanted(keeps bool) bool {
 	}
 	e.bare = !now.Before(e.attributes)
 	return !e.bare
+}
+
+// Commit records a batch once apply has put it into the store, or skips it if it lacks events.
+func (e *Events) Commit(c store.Changeset, apply func() error) error {
+	if err := apply(); err != nil {
+		return err
+	}
+	if c.Complete {
+		e.Record(c.Transitions, c.RV)
+		return nil
+	}
+	if c.Unordered {
+		e.End()
+	}
+	e.Skip(c.RV)
+	return nil
 }
 
 // Record adds the events of a batch, in the order of the stream, after which the collection is

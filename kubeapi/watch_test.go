@@ -377,7 +377,11 @@ func TestEventsKeptForExpectedWatch(t *testing.T) {
 		w.change("a/x", "web", "n1")
 		require.Empty(t, w.events.events, "no events are kept without a client")
 
+		w.queue.Flush() // a batch with nothing else
+		synctest.Wait()
+		flushed := time.Now()
 		rv := ask(t, w.server, "/api/v1/pods").Metadata.ResourceVersion
+		require.Equal(t, flushed, time.Now(), "no later batch is waited for")
 		for i := range 4 {
 			time.Sleep(time.Minute)
 			w.change("a/x", "web", "m"+strconv.Itoa(i))
@@ -393,7 +397,7 @@ func TestEventsKeptForExpectedWatch(t *testing.T) {
 		w.change("a/x", "web", "n3")
 		require.Empty(t, w.events.events, "no client has come back")
 
-		require.False(t, w.events.Wanted()) // as the loop does before a batch
+		require.False(t, w.events.Wanted(false)) // as the loop does before a batch
 		listed := make(chan string, 1)
 		go func() { listed <- ask(t, w.server, "/api/v1/pods").Metadata.ResourceVersion }()
 		synctest.Wait()

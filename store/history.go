@@ -138,21 +138,3 @@ func (e Event) AttributesAt(spec, since string) (values []string, changed, known
 	}
 	return nil, false, true
 }
-
-// Transition is one change of one object as a watch reports it, with the state before it. In
-// contrast to the entries of a history there is one for each event, also if the object changes again
-// in the same batch.
-type Transition struct {
-	Type EventType
-	Key  string
-
-	// RV is the resourceVersion of the event: for a deletion, the deletion's.
-	RV string
-
-	// Object is the new state or, in a deletion, the object that the event carries; nil if it
-	// carries none.
-	Object *object.Object
-
-	// Old is the state before; nil if there was none, or it is not known.
-	Old *object.Object
-}

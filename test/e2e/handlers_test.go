@@ -105,7 +105,9 @@ func runPipeline(t *testing.T, cp *controlplane.ControlPlane, path string) *pipe
 		Source:     cluster.Source(upstream.SourceOptions{Resource: resource, Prune: prune}),
 		Checkpoint: p.collection.State().Checkpoint, Reason: verdict.Reason, Observer: p,
 	})
-	loop := informer.New(informer.Options{Name: info.ID, Queue: queue, Collection: p.collection, Processor: processor})
+	loop := informer.New(informer.Options{
+		Name: info.ID, Queue: queue, Collection: p.collection, Sinks: []informer.Sink{processor},
+	})
 
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup

@@ -296,7 +296,9 @@ func (c *Collection) run(ctx context.Context, cluster *upstream.Cluster) error {
 		ConfirmDeletions: spec.Relist.ConfirmDeletions,
 		Observer:         c.Tracker, Logger: c.Log,
 	}, informer.Options{
-		Name: c.ID, Collection: c.stored, Recorder: c.api.served.Events, Flush: c.opts.DB.Flush, Observer: c.Tracker, Around: c.Tracker.progress.around, Clock: c.opts.Clock,
+		Name: c.ID, Collection: c.stored, Flush: c.opts.DB.Flush,
+		Sinks: []informer.Sink{c.api.served.Events, c.Tracker}, StoreFailed: c.Tracker.StoreFailed,
+		Around: c.Tracker.progress.around, Clock: c.opts.Clock,
 	})
 	c.mu.Lock()
 	c.source, c.pipeline = source, pipeline

@@ -9,7 +9,6 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/config"
-	"github.com/snapcache/snapcache/informer"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/upstream"
 )
@@ -30,9 +29,10 @@ func TestScopeIsCanonical(t *testing.T) {
 
 func TestAppliedWakesWaiters(t *testing.T) {
 	track := NewTracker(clock.RealClock{}, slog.New(slog.DiscardHandler))
-	track.Applied(informer.Counts{}, 0) // no one waits
+	commit := func() { require.NoError(t, track.Commit(store.Changeset{}, func() error { return nil })) }
+	commit() // no one waits
 	first, same := track.NextChange(), track.NextChange()
-	track.Applied(informer.Counts{}, 0)
+	commit()
 	woken := func(c <-chan struct{}) bool {
 		select {
 		case <-c:

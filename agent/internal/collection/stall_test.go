@@ -66,7 +66,8 @@ func newPipeline(t *testing.T) *pipeline {
 		c:     New(Spec{ID: "pods"}, Options{Clock: clock, Log: log}),
 	}
 	loop := informer.New(informer.Options{
-		Name: "pods", Queue: p.queue, Collection: p.store, Observer: p.c.Tracker, Around: p.c.Tracker.progress.around, Clock: clock,
+		Name: "pods", Queue: p.queue, Collection: p.store, Clock: clock, Around: p.c.Tracker.progress.around,
+		Sinks: []informer.Sink{p.c.Tracker}, StoreFailed: p.c.Tracker.StoreFailed,
 	})
 	p.queue.Start("1")
 	ended := make(chan error, 1)

@@ -12,6 +12,7 @@ import (
 	"github.com/snapcache/snapcache/informer"
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/reflector"
+	"github.com/snapcache/snapcache/store"
 )
 
 // DriftKind is how a stored object differs from the server's.
@@ -67,7 +68,7 @@ type Stats struct {
 
 var (
 	_ reflector.Observer = (*Tracker)(nil)
-	_ informer.Observer  = (*Tracker)(nil)
+	_ informer.Sink      = (*Tracker)(nil)
 )
 
 // NewTracker returns a tracker. It logs skipped events.
@@ -147,13 +148,16 @@ func (t *Tracker) Wake() {
 	})
 }
 
-// Applied implements informer.Observer. It wakes the goroutines that wait for a change.
-func (t *Tracker) Applied(c informer.Counts, took time.Duration) {
-	t.counted.Applied(c, took)
-	t.Wake()
+// Commit implements informer.Sink. It wakes the goroutines that wait for a change.
+func (t *Tracker) Commit(c store.Changeset, apply func() error) error {
+	err := t.counted.Commit(c, apply)
+	if err == nil {
+		t.Wake()
+	}
+	return err
 }
 
-// StoreFailed implements informer.Observer. A try that the store refuses is a sign of life too.
+// StoreFailed notes why the store refuses changes. A try that it refuses is a sign of life too.
 func (t *Tracker) StoreFailed(err error) {
 	t.progress.touch()
 	t.counted.StoreFailed(err)

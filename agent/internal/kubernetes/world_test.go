@@ -144,7 +144,9 @@ func (w *world) follow(c *collection.Collection) {
 	stored := c.Live().Stored
 	queue := deltafifo.New(deltafifo.Options{KnownObjects: informer.KnownObjects{Collection: stored}})
 	queue.Start("")
-	loop := informer.New(informer.Options{Name: c.ID, Queue: queue, Collection: stored, Observer: c.Tracker, Clock: w.clock})
+	loop := informer.New(informer.Options{
+		Name: c.ID, Queue: queue, Collection: stored, Sinks: []informer.Sink{c.Tracker}, Clock: w.clock,
+	})
 	done := make(chan error)
 	go func() { done <- loop.Run(context.Background()) }()
 	w.t.Cleanup(func() { queue.Close(); require.NoError(w.t, <-done) })

@@ -1,0 +1,64 @@
+package store
+
+import (
+	"time"
+
+	"github.com/snapcache/snapcache/object"
+)
+
+// Counts holds how many objects changed.
+type Counts struct {
+	Added, Updated, Deleted int
+
+	Stale int // events older than the stored object, as a resumed watch replays them
+}
+
+// Add adds the counts of o.
+func (c *Counts) Add(o Counts) {
+	c.Added += o.Added
+	c.Updated += o.Updated
+	c.Deleted += o.Deleted
+	c.Stale += o.Stale
+}
+
+// Changed returns how many objects were added, updated and deleted.
+func (c Counts) Changed() int { return c.Added + c.Updated + c.Deleted }
+
+// Changeset is what a batch of events, or a complete list, changes in a collection, for its handlers,
+// watches and metrics.
+type Changeset struct {
+	// Transitions are in the order of the stream. Those of a list are the deletions by key, then the
+	// other objects in the list's order, without their new states, which are in the store.
+	Transitions []Transition
+
+	List bool
+	RV   string // the collection is complete up to it afterwards
+
+	// Complete is set if Transitions has each event since the changeset before, with the state before
+	// the event; never for a list.
+	Complete bool
+
+	// Unordered is set if a change may not be after all changes before.
+	Unordered bool
+
+	Counts Counts
+	Began  time.Time // when the batch, or the last part of the list, was taken
+}
+
+// Transition is one change of one object as a watch reports it, with the state before it. In
+// contrast to the entries of a history there is one for each event, also if the object changes again
+// in the same batch.
+type Transition struct {
+	Type EventType
+	Key  string
+
+	// RV is the resourceVersion of the event: for a deletion, that of the deletion.
+	RV string
+
+	// Object is the new state or, in a deletion, the object that the event carries; nil if it
+	// carries none.
+	Object *object.Object
+
+	// Old is the state before; nil if there was none, or it is not known.
+	Old *object.Object
+}
