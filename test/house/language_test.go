@@ -36,12 +36,12 @@ var habits = []habit{
 // standIns are words in place of a noun, which a text needs now and then. The limit is that of the whole
 // product: its comments without the tests', and its pages. One text may have [lumps] times as much.
 var standIns = []habit{
-	{"what", 1.6, whatClauses},                     // "what is kept of the cluster", for its keys
-	{"those", 0.7, matches(`those`)},               // "those of the node", for the node's pods
-	{"that of", 0.5, matches(`(that|those)\s+of`)}, // "the name is that of the file", for the file's name
+	{"what", 0.95, whatClauses},                    // "what is kept of the cluster", for its keys
+	{"those", 0.5, matches(`those`)},               // "those of the node", for the node's pods
+	{"that of", 0.4, matches(`(that|those)\s+of`)}, // "the name is that of the file", for the file's name
 }
 
-const lumps = 12
+const lumps = 20
 
 // generated are the pages that a benchmark writes. They have few of the sentences that a person can change.
 var generated = []string{"docs/bench/api.md", "docs/bench/fleet.md", "docs/bench/fleets.md", "docs/bench/side-by-side.md"}

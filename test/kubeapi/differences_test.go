@@ -71,7 +71,7 @@ var differences = []difference{
 		},
 	},
 	{
-		what:  "Discovery has only what is cached, with the verbs `get`, `list` and `watch`, without `storageVersionHash`, and the address that the client used.",
+		what:  "Discovery has only cached resources, with the verbs `get`, `list` and `watch`, without `storageVersionHash`, and the address that the client used.",
 		why:   "Clients see what they can have here.",
 		adapt: adaptDiscovery,
 	},
@@ -98,12 +98,12 @@ var differences = []difference{
 		},
 	},
 	{
-		what:  "The index of the OpenAPI documents has those of the cached groups, as JSON; a document's Vary names the encoding too.",
+		what:  "The index of the OpenAPI documents has only the cached groups, as JSON; a document's Vary names the encoding too.",
 		why:   "The documents are kept compressed.",
 		adapt: adaptOpenAPI,
 	},
 	{
-		what:  "A resourceVersion of events that is unreadable, or newer than the newest, is refused like that of any other resource: a kube-apiserver answers 400 in place of 500, and sends no Retry-After.",
+		what:  "A resourceVersion of events that is unreadable, or newer than the newest, is refused as for any other resource: a kube-apiserver answers 400 in place of 500, and sends no Retry-After.",
 		why:   "A kube-apiserver has no watch cache for events, and etcd's errors are others.",
 		adapt: adaptEvents,
 	},
@@ -163,7 +163,7 @@ var differences = []difference{
 		},
 	},
 	{
-		what: "The parameter `pretty` of a media type in Accept has no effect; that in the query has.",
+		what: "The parameter `pretty` of a media type in Accept has no effect; in the query it has.",
 		why:  "No client sends it.",
 		adapt: func(q request, server, cached *answer) bool {
 			if !strings.Contains(q.accept, ";pretty=1") || server.Form != "pretty" {
