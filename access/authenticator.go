@@ -26,8 +26,8 @@ const (
 	// answerAge is how long an answer of the cluster's server is used.
 	answerAge = time.Minute
 
-	// failedAge is how long what was decided here is used after the server has given no answer, so that not
-	// each request asks it, and perhaps waits for it.
+	// failedAge is how long a local decision is used after the server has given no answer, so that not each
+	// request asks it, and perhaps waits for it.
 	failedAge = 5 * time.Second
 
 	// missingAge is that time for the token of an object that the cache has not.
@@ -37,7 +37,7 @@ const (
 	maxSeen = 4096
 
 	// unknownRate and unknownBurst limit the tokens of each address that no signing key of the cluster
-	// has signed: what only the server can judge. maxAddresses is how many addresses are remembered.
+	// has signed: only the server can judge them. maxAddresses is how many addresses are remembered.
 	unknownRate  = 5 // a second
 	unknownBurst = 100
 	maxAddresses = 4096
@@ -93,8 +93,8 @@ func NewAuthenticator(token string, c clock.PassiveClock) *Authenticator {
 // SetClientCA sets the authorities that client certificates are accepted from, in PEM; empty for none.
 func (a *Authenticator) SetClientCA(pem []byte) error { return a.authorities.set(pem) }
 
-// SetKeys sets what tokens are verified with while the server can't be reached. Keys without audiences
-// get those that are known of the same issuer.
+// SetKeys sets the keys that verify tokens while the server can't be reached. Keys without audiences get
+// the audiences that are known of the same issuer.
 func (a *Authenticator) SetKeys(k *Keys) {
 	a.learning.Lock()
 	defer a.learning.Unlock()
@@ -106,7 +106,7 @@ func (a *Authenticator) SetKeys(k *Keys) {
 	a.keys.Store(k)
 }
 
-// Keys returns what tokens are verified with, nil if it is not known.
+// Keys returns the keys that verify tokens, nil if they are not known.
 func (a *Authenticator) Keys() *Keys { return a.keys.Load() }
 
 // learn notes audiences that the server has named.
@@ -128,15 +128,15 @@ func (a *Authenticator) learn(audiences []string) {
 // credential is the hash of a certificate or a token.
 type credential [sha256.Size]byte
 
-// verdict is what is known of a credential. It is immutable.
+// verdict is the result of checking a credential. It is immutable.
 type verdict struct {
 	at       time.Time
-	by       any // what it was verified with, unless the server has answered
+	by       any // the keys or authorities that verified it, unless the server has answered
 	reviewed bool
 	failed   time.Time                  // when the server was asked, and gave no answer; zero if it was not
 	user     *authenticationv1.UserInfo // nil for none
 	claims   *claims                    // of a token that the cluster has signed
-	missing  bool                       // the cache had not what it is bound to, and the server has accepted it
+	missing  bool                       // the cache lacked an object that it is bound to, the server accepted it
 	err      error                      // why there is no user
 }
 
@@ -147,8 +147,8 @@ var errNoCredentials = errors.New("it has no credentials")
 // cache can't know whether it may, and an answer for the caller itself would mislead it.
 var errImpersonates = errors.New("it impersonates a user, which is not possible here")
 
-// errNotLocal is the reason to refuse the agent's own token from elsewhere: it lets in who can read a
-// file of this machine, and what it may read the cluster has not been asked.
+// errNotLocal is the reason to refuse the agent's own token from elsewhere: it lets in every
+// reader of a file on this machine, and the cluster has not been asked for its rights.
 var errNotLocal = errors.New("the agent's own token is good on this machine only")
 
 // ErrTooManyTokens means that so many tokens that the cluster may not know have come from an address that
@@ -156,7 +156,7 @@ var errNotLocal = errors.New("the agent's own token is good on this machine only
 var ErrTooManyTokens = errors.New("too many unknown tokens come from its address")
 
 // ErrBusy means that the cluster's server could not be asked about a client, because so many questions
-// about that one wait for an answer. What is known here does not count then: a client could choose it by
+// about it wait for an answer. A local decision does not take its place: a client could choose that by
 // asking often.
 var ErrBusy = errors.New("too many questions about it wait for the cluster's server")
 
@@ -232,7 +232,7 @@ func (a *Authenticator) certificate(chain []*x509.Certificate) *verdict {
 	v := &verdict{at: now, by: pool}
 	v.user, v.err = a.authorities.user(chain, now)
 	v.err = brief(v.err)
-	if v.user != nil { // others could displace what is known of tokens
+	if v.user != nil { // others could displace verdicts on tokens
 		a.seen.Add(id, v)
 	}
 	return v
@@ -268,9 +268,9 @@ func (a *Authenticator) token(r *http.Request, token string) *verdict {
 	return a.verify(signed)
 }
 
-// stands reports whether an answer of the server counts still. Once the cache has not what the token is
-// bound to, the server is asked again: the pod was deleted, or has not come yet. The server itself may
-// remember tokens for missingAge.
+// stands reports whether an answer of the server counts still. Once the cache lacks an object
+// that the token is bound to, the server is asked again: the pod was deleted, or has not come yet. The
+// server itself may remember tokens for missingAge.
 func (a *Authenticator) stands(v *verdict) bool {
 	if v.claims == nil || !v.claims.missing(a.Lookup) {
 		return true
@@ -300,7 +300,7 @@ func (a *Authenticator) signature(v *verdict, token string) *verdict {
 // review asks the server, and returns its verdict, or that on the signature if it gives no answer.
 func (a *Authenticator) review(r *http.Request, id credential, token string, signed *verdict) *verdict {
 	x, _, _ := a.reviews.Do(string(id[:]), func() (any, error) {
-		// One caller's end must not be that of those who wait with it.
+		// One caller's end must not end the requests that wait with it.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), reviewTimeout)
 		defer cancel()
 		c, client := signed.claims, any(originOf(r))
@@ -351,8 +351,8 @@ func (a *Authenticator) verify(v *verdict) *verdict {
 // maxReason limits the bytes of an error that is remembered.
 const maxReason = 200
 
-// brief returns an error that holds nothing but the begin of its text: errors of certificates hold the
-// certificate, and others repeat what was sent.
+// brief returns an error that holds nothing but the beginning of its text: errors of certificates hold the
+// certificate, and others repeat the request.
 func brief(err error) error {
 	if err == nil {
 		return nil

@@ -21,7 +21,7 @@ import (
 // maxDecisions limits the decisions that are held in memory.
 const maxDecisions = 10000
 
-// Authorizer decides whether callers may do what they ask for. It is safe for concurrent use. Its
+// Authorizer decides on the requests of callers. It is safe for concurrent use. Its
 // fields are set before the first call.
 type Authorizer struct {
 	// Connected reports whether the cluster's server can be reached.
@@ -34,7 +34,7 @@ type Authorizer struct {
 	// Rules are the cached RBAC objects; nil for none.
 	Rules *Rules
 
-	// Decisions remembers what the server has allowed; nil for nothing.
+	// Decisions remembers the requests that the server has allowed; nil remembers none.
 	Decisions *Decisions
 
 	Clock clock.PassiveClock
@@ -53,7 +53,7 @@ func NewAuthorizer() *Authorizer {
 	return &Authorizer{recent: lru.New(maxDecisions), logged: quota.New(1/answerAge.Seconds(), 1, maxLogged)}
 }
 
-// decision is what was decided on a request. It is immutable.
+// decision is the decision on a request. It is immutable.
 type decision struct {
 	allowed  bool
 	reason   string
@@ -78,7 +78,7 @@ func (d *decision) counts(ask Request, now time.Time, rules rulesVersion, connec
 	return age >= 0 && age < maxAge
 }
 
-// Authorize returns nil if the context's caller may do what it asks for, and else the error of a
+// Authorize returns nil if the context's caller may make the request, and else the error of a
 // kube-apiserver.
 func (a *Authorizer) Authorize(ctx context.Context, ask Request) error {
 	c := CallerOf(ctx)
@@ -149,7 +149,7 @@ func (a *Authorizer) logRefusal(spec authorizationv1.SubjectAccessReviewSpec, d 
 		"namespace", r.Namespace, "name", r.Name)
 }
 
-// reasonRBAC begins the reason of what RBAC objects have allowed. The cached ones may lag behind those.
+// reasonRBAC begins the reason if RBAC objects have allowed a request. The cached objects may lag behind.
 const reasonRBAC = "RBAC: allowed by "
 
 // review asks the server, and returns nil if it gives no answer. The error is ErrBusy.
@@ -169,8 +169,8 @@ func (a *Authorizer) review(ctx context.Context, id string, spec authorizationv1
 	return d, nil
 }
 
-// remembered decides without the server. What the rules allowed when the server was asked, the rules
-// decide: they may have changed since. Everything else that it allowed, such as by the node authorizer,
+// remembered decides without the server. The rules decide on requests that they allowed when the server
+// was asked: they may have changed since. Everything else that it allowed, such as by the node authorizer,
 // is remembered.
 func (a *Authorizer) remembered(id string, spec authorizationv1.SubjectAccessReviewSpec, now time.Time) *decision {
 	if a.Rules.allow(spec) {
@@ -185,8 +185,8 @@ func (a *Authorizer) remembered(id string, spec authorizationv1.SubjectAccessRev
 // maxID limits the bytes that a request's identity takes in memory: its path and its selectors may be long.
 const maxID = 256
 
-// requestID identifies a request: two with the same have the same answer. What names only the
-// credential is not part of it.
+// requestID identifies a request: two with the same have the same answer. Values that name only the
+// credential are not part of it.
 func requestID(spec authorizationv1.SubjectAccessReviewSpec) string {
 	b := appendUser(make([]byte, 0, maxID), spec.User, spec.UID, spec.Groups, spec.Extra)
 	add := func(values ...string) { b = appendAll(b, values...) }

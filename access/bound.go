@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Presence is what the cache knows of an object.
+// Presence reports whether the cache has an object.
 type Presence int
 
 // The presences.
@@ -53,7 +53,7 @@ func readClaims(token string) (*claims, error) {
 	return c, nil
 }
 
-// bound returns an error unless the objects that a token is bound to exist in the cache. Those that no
+// bound returns an error unless the objects that a token is bound to exist in the cache. Objects that no
 // collection would have do not count, but one must be there.
 func (c *claims) bound(lookup Lookup) error {
 	found, err := c.cached(lookup)

@@ -20,8 +20,8 @@ type Caller struct {
 	// Certificate is set if a client certificate has proven the identity, and not a token.
 	Certificate bool
 
-	// Local is set for a caller that this machine lets in, by the permissions of a file: that of a
-	// socket, or of the agent's own token. It may read all that is cached.
+	// Local is set for a caller that this machine lets in, by the permissions of a file: a socket's, or
+	// the file of the agent's own token. It may read the whole cache.
 	Local bool
 }
 
@@ -34,7 +34,7 @@ func (c *Caller) ID() string {
 	return string(appendUser(nil, c.User.Username, c.User.UID, c.User.Groups, c.User.Extra))
 }
 
-// appendUser appends what identifies a user. What names only the credential is not part of it.
+// appendUser appends the identity of a user, without values that name only the credential.
 func appendUser[Values ~[]string](b []byte, name, uid string, groups []string, extra map[string]Values) []byte {
 	b = appendAll(b, name, uid)
 	b = append(appendAll(b, groups...), ';')

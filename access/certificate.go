@@ -24,7 +24,7 @@ type authorities struct {
 	pool atomic.Pointer[x509.CertPool]
 }
 
-// set replaces the authorities by those of a PEM file.
+// set replaces the authorities by the content of a PEM file.
 func (a *authorities) set(pem []byte) error {
 	if len(pem) == 0 {
 		a.pool.Store(nil)

@@ -21,7 +21,7 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// Decisions remembers what the cluster's server has allowed, in a store, for the time without it.
+// Decisions remembers requests that the cluster's server has allowed, in a store, for the time without it.
 // It is safe for concurrent use. A nil *Decisions remembers nothing.
 type Decisions struct {
 	db         store.DB
@@ -159,7 +159,7 @@ func (d *Decisions) flush() {
 	}
 }
 
-// surplus returns the deletions of the oldest decisions of those users who have most of them, if there
+// surplus returns the deletions of the oldest decisions of the users who have most of them, if there
 // are more than may be remembered. So a user that asks for ever more does not make the others' be
 // forgotten. One decision is never deleted, and none only because it has expired: the clock may be wrong.
 // The oldest are those with a date in the future, which a wrong clock has made. The error means that there is
@@ -200,7 +200,7 @@ func (d *Decisions) surplus(but string, now time.Time) ([]store.Change, error) {
 	return out, nil
 }
 
-// share returns the most that each may have of a total, so that those who have less keep all.
+// share returns the most that each may have of a total, so that users with less keep all.
 func share(numbers []int, total int) int {
 	return sort.Search(total, func(most int) bool {
 		sum := 0

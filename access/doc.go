@@ -5,6 +5,6 @@
 // [Authorizer] whether it may do what it asks for. While the cluster's server can be reached, it
 // answers both questions, for a minute at a time. While it can't, certificates are verified as always;
 // tokens by the cluster's signing keys and by the cached objects that they are bound to; and
-// permissions are those of the cached RBAC objects, and the decisions of the server that are
-// remembered. What can't be decided is refused.
+// permissions come from the cached RBAC objects, and from decisions of the server that are remembered.
+// A request that can't be decided is refused.
 package access

@@ -14,17 +14,16 @@ import (
 	"github.com/snapcache/snapcache/internal/clocks"
 )
 
-// algorithms are those that a kube-apiserver signs tokens with.
+// algorithms are used by a kube-apiserver to sign tokens.
 var algorithms = []jose.SignatureAlgorithm{jose.RS256, jose.RS384, jose.RS512, jose.ES256, jose.ES384, jose.ES512}
 
-// Keys is what the cluster's service account tokens are verified with. It is immutable. As JSON it is
-// stable.
+// Keys verify the cluster's service account tokens. They are immutable, and stable as JSON.
 type Keys struct {
 	Issuer string             `json:"issuer"`
 	Set    jose.JSONWebKeySet `json:"keys"`
 
-	// Audiences are those of the cluster's server, as far as its reviews have named them, and when one
-	// did last. Without any, the issuer is the audience, as in a server without --api-audiences.
+	// Audiences are the audiences of the cluster's server, as far as its reviews have named them, with the
+	// time of the last one that did. Without any, the issuer is the audience, as in a server without --api-audiences.
 	Audiences map[string]time.Time `json:"audiences,omitempty"`
 }
 
@@ -83,7 +82,7 @@ func ParseKeys(issuer string, set []byte) (*Keys, error) {
 	return k, nil
 }
 
-// claims are those of a service account token, see "Schema for service account private claims" in
+// claims are the claims of a service account token, see "Schema for service account private claims" in
 // the Kubernetes documentation.
 type claims struct {
 	jwt.Claims

@@ -10,16 +10,17 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Request is what a caller asks for: a resource, or a path that is none.
+// Request is a caller's request: for a resource, or for a path that is none.
 type Request struct {
 	Resource    *authorizationv1.ResourceAttributes
 	NonResource *authorizationv1.NonResourceAttributes
 
-	// Continues is set for what has been authorized before, and is authorized again each
+	// Continues is set for a watch that has been authorized before, and is authorized again each
 	// [RecheckInterval] while it lasts. It ends within a minute after its right was withdrawn.
 	Continues bool
 
-	// Forwarded is set for what the cluster's server itself has let in: only its own refusal counts.
+	// Forwarded is set for a request that the cluster's server itself has let in: only its own refusal
+	// counts.
 	Forwarded bool
 }
 

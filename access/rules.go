@@ -15,12 +15,12 @@ import (
 )
 
 // Source returns the version of a cached collection, safe for concurrent use. It may change later
-// than what the collection's View returns, never earlier.
+// than the collection's View, never earlier.
 type Source func() Version
 
 // Version identifies the content of a collection: each change of an object makes another one, and
-// nothing else does. Unlike a resourceVersion, it does not move with bookmarks. The zero Version is
-// that of a collection that is not complete.
+// nothing else does. Unlike a resourceVersion, it does not move with bookmarks. The zero Version
+// stands for a collection that is not complete.
 type Version struct {
 	Of      store.Collection
 	Changes int64 // of the objects of Of
@@ -120,7 +120,7 @@ func intact(c store.Collection) iter.Seq2[*object.Object, error] {
 	}
 }
 
-// ruleset is the RBAC objects of one moment, by what a request is looked up with.
+// ruleset is the RBAC objects of one moment, indexed for requests.
 type ruleset struct {
 	version rulesVersion
 	roles   map[string][]rbacv1.PolicyRule // by key

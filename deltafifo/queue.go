@@ -24,8 +24,8 @@ var (
 	// ErrUnusable is returned for an object that has no key or that the transformer refused.
 	ErrUnusable = errors.New("object can't be queued")
 
-	// ErrChanged is returned for a correction that may be older than what the queue has got since, or
-	// that the queue has no space for. The caller has to fetch the server's state again.
+	// ErrChanged is returned for a correction that may be older than events that the queue has got since,
+	// or that the queue has no space for. The caller has to fetch the server's state again.
 	ErrChanged = errors.New("changed meanwhile")
 )
 

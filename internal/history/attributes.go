@@ -10,7 +10,7 @@ import (
 const maxRows = 32
 
 // Track begins to record the attributes of an index, nil for none, unless the history records them
-// already or they are not wanted. Those before the highest resourceVersion in the table are unknown
+// already or they are not wanted. Values before the highest resourceVersion in the table are unknown
 // then.
 func (h *Head) Track(attributes *store.Index, highest func() (string, error)) error {
 	if !h.Recording() {
@@ -30,7 +30,7 @@ func (h *Head) Track(attributes *store.Index, highest func() (string, error)) er
 }
 
 // wanted returns the spec of an index, nil for none, if a history that records the attributes of
-// another spec is to record those of the index.
+// another spec is to record the index's.
 func wanted(attributes *store.Index, recorded string) string {
 	if attributes == nil || attributes.Wanted != nil && !attributes.Wanted(recorded == attributes.Spec) {
 		return ""
@@ -43,8 +43,8 @@ func (h Head) Of(e Entry) store.Attributes {
 	return store.Attributes{Spec: h.Attributes, Since: higher(h.AttributesSince, e.RowsSince), Rows: e.Rows}
 }
 
-// missing returns what takes the place of the missing entry of an object at rv: the zero Entry unless
-// rv is past the horizon. Then the entry was corrupt, and its rows are lost.
+// missing returns a substitute for the missing entry of an object at rv: the zero Entry unless rv is
+// past the horizon. Then the entry was corrupt, and its rows are lost.
 func (h Head) missing(rv string) Entry {
 	if h.Attributes == "" || !after(rv, h.RV) {
 		return Entry{}
@@ -52,8 +52,8 @@ func (h Head) missing(rv string) Entry {
 	return Entry{RowsSince: rv}
 }
 
-// rows returns the rows of a changed object with this entry: those that it had, and one for this
-// change if it changes the attributes.
+// rows returns the rows of a changed object with this entry: its old rows, and one for this change if
+// it changes the attributes.
 func (h Head) rows(c Change, was Entry) (rows []store.AttributesRow, since string) {
 	rows, since = was.Rows, was.RowsSince
 	switch {

@@ -36,7 +36,7 @@ func (l *Log) Replaced(key string) bool {
 //
 // If a reader may be in between, it is one of the highest free ones, so that none misses the deletion.
 // After a list it is one of the lowest: a client that has not got all of the changes may continue at another
-// server. What came too early comes there again; what has not come would never come.
+// server. A deletion that came too early comes there again; one that has not come would never come.
 func (l *Log) DeleteUnplaced(c Change) error {
 	if !l.Recording() || c.Old == nil || c.New != nil || l.placed(c) {
 		return nil

@@ -32,7 +32,7 @@ import (
 // Head is the horizon of a history with its totals.
 type Head struct {
 	store.Horizon
-	Entries int64 `json:"entries"` // those at or below the horizon included
+	Entries int64 `json:"entries"` // also at or below the horizon
 	Bytes   int64 `json:"bytes"`   // of the entries and of the deleted objects
 
 	// Attributes is the Spec of the attributes that are recorded, empty for none, and AttributesSince

@@ -17,7 +17,7 @@ type Client struct{ User, Connection string }
 // Seats are a number of seats. They are safe for concurrent use.
 type Seats struct {
 	total  int
-	places int // for those that wait; 0 for no limit
+	places int // for waiters; 0 for no limit
 
 	mu      sync.Mutex
 	taken   int
@@ -26,8 +26,8 @@ type Seats struct {
 	users   map[string]*user
 }
 
-// New returns a number of free seats, and places to wait for them, 0 for no limit. A user has at most as
-// many places as it leaves to others.
+// New returns a limiter with total seats and a queue of at most places waiters, 0 for no limit. A user
+// fills at most half of the places that other users leave.
 func New(total, places int) *Seats {
 	return &Seats{total: total, places: places, users: map[string]*user{}}
 }
@@ -57,7 +57,7 @@ type waiter struct {
 	admitted chan struct{} // closed when it is seated
 }
 
-// Seat is what a client has taken. Only one goroutine at a time may use it.
+// Seat is a client's share of the seats. Only one goroutine at a time may use it.
 type Seat struct {
 	of    *Seats
 	owner *connection
@@ -68,7 +68,7 @@ type Seat struct {
 // or the context's error. Clients whose answer has begun, so that a part of it was sent before, go before
 // others. Leave has to follow a success.
 //
-// What giveUp sends is received only if Take fails: the caller may wait for the same timer later.
+// A value of giveUp is received only if Take fails: the caller may wait for the same timer later.
 func (s *Seats) Take(ctx context.Context, c Client, width int, begun bool, giveUp <-chan time.Time) (*Seat, error) {
 	x, w := s.join(c, min(width, s.total), begun)
 	if w == nil {
@@ -137,7 +137,7 @@ func (s *Seats) abandon(x *connection, w *waiter) bool {
 		return false
 	}
 	s.removeLocked(x, w)
-	s.admitLocked() // those that it kept waiting
+	s.admitLocked() // the ones behind it
 	return true
 }
 
@@ -158,7 +158,7 @@ func (s *Seats) forgetLocked(x *connection) {
 	}
 }
 
-// admitLocked seats those that wait, as far as there is room.
+// admitLocked seats waiters, as far as there is room.
 func (s *Seats) admitLocked() {
 	for x := s.nextLocked(); x != nil; x = s.nextLocked() {
 		s.seatLocked(x)

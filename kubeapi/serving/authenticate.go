@@ -52,7 +52,7 @@ func Authenticate(a *access.Authenticator, h http.Handler) http.Handler {
 	})
 }
 
-// Local returns a handler that serves requests by h as those of a caller that this machine lets in.
+// Local returns a handler that serves requests by h, for a caller that this machine lets in.
 func Local(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h.ServeHTTP(w, r.WithContext(access.WithCaller(r.Context(), &access.Caller{Local: true})))

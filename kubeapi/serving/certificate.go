@@ -30,7 +30,7 @@ var (
 	// in 1970.
 	validFrom = time.Unix(0, 0)
 
-	// written is when this code was written. An earlier time is that of a wrong clock.
+	// written is when this code was written. An earlier time comes from a wrong clock.
 	written = time.Date(2026, time.November, 1, 0, 0, 0, 0, time.UTC)
 )
 
@@ -78,7 +78,7 @@ func parseCA(raw []byte, key crypto.PublicKey, now time.Time) (*x509.Certificate
 }
 
 // certificate returns a new serving certificate, for host, localhost and the name of this machine. It
-// is valid for as long as that of the authority.
+// is valid for as long as the authority's.
 func (c *Credentials) certificate(host string) (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -47,7 +47,7 @@ type limitedListener struct {
 	limits Connections
 	remote *quota.Shares // of the connections from other machines, by address
 	userOf func(net.Conn) (uid uint32, ok bool)
-	events atomic.Int64 // numbers what happens on the connections, in order
+	events atomic.Int64 // numbers the events on the connections, in order
 
 	mu    sync.Mutex
 	open  map[*limitedConn]struct{}
@@ -134,7 +134,7 @@ type limitedConn struct {
 	net.Conn
 	of    *limitedListener
 	owner owner
-	last  atomic.Int64 // the number of what happened last
+	last  atomic.Int64 // the number of its last event
 	left  sync.Once
 
 	busy bool // a request is in progress; guarded by of.mu

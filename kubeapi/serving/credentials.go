@@ -31,7 +31,7 @@ const (
 
 const tokenBytes = 32
 
-// Credentials are those of the TCP listener.
+// Credentials are the token and the certificate authority of the TCP listener.
 type Credentials struct {
 	// CA is the certificate of the authority, in PEM.
 	CA []byte
@@ -46,9 +46,9 @@ type Credentials struct {
 // Dir returns the directory of the credentials of an agent with a database at path.
 func Dir(path string) string { return filepath.Join(filepath.Dir(path), "kubernetes-api") }
 
-// Ensure returns the credentials in a directory, which is for this user only. It makes those that are
-// missing, and replaces those that can't be used; it logs both. If the disk takes no writes, they are those
-// of this process alone.
+// Ensure returns the credentials in a directory, which is for this user only. It makes missing
+// ones, and replaces any that can't be used; it logs both. If the disk takes no writes, they belong to this
+// process alone.
 func Ensure(dir string, now time.Time, log *slog.Logger) (*Credentials, error) {
 	refusal := private(dir)
 	if refusal != nil && !files.RefusesWrites(refusal) {
@@ -90,7 +90,7 @@ func private(dir string) error {
 	return os.Chmod(dir, 0o700) //nolint:gosec // a directory needs the execute bit
 }
 
-// Read returns what a client needs, from a directory that [Ensure] has filled. The error is
+// Read returns a client's credentials, from a directory that [Ensure] has filled. The error is
 // [fs.ErrNotExist] if no agent has done so.
 func Read(dir string) (ca []byte, token string, err error) {
 	if ca, err = os.ReadFile(filepath.Join(dir, certFile)); err != nil {

@@ -1,5 +1,5 @@
-// Package serving has what is around the handler of the Kubernetes API: its listeners, their limits,
-// and the credentials of the one on TCP.
+// Package serving connects the handler of the Kubernetes API to clients: it has the listeners, their
+// limits, and the credentials of the one on TCP.
 //
 // The unix socket is protected by the permissions of its file. The TCP listener has TLS and one
 // token, which the agent makes at its first start. [Ensure] keeps the token and a certificate

@@ -26,13 +26,13 @@ const (
 	maxHeaderBytes    = 64 << 10 // of the request line and the header; more is answered with 431
 	maxAcceptBytes    = 4 << 10  // of the forms that a client accepts, which are parsed: more too
 	maxBodyBytes      = 1 << 20
-	readHeaderTimeout = 10 * time.Second // and that of the TLS handshake
+	readHeaderTimeout = 10 * time.Second // and for the TLS handshake
 	readBodyTimeout   = 10 * time.Second
 	writeTimeout      = time.Minute     // of an answer; lists and watches renew it
 	idleTimeout       = 2 * time.Minute // of a connection without a request
 )
 
-// What a client can make a connection hold before it is known who sends it, in bytes. By default net/http
+// The bytes that a client can make a connection hold before it is known who sends them. By default net/http
 // holds 1 MiB of an HTTP/2 frame, and 1 MiB of bodies that no handler reads yet.
 const (
 	maxFrameBytes        = 16 << 10
@@ -120,8 +120,8 @@ func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 	return NewBodyServer(DiscardBody(h), log)
 }
 
-// NewBodyServer returns a server as NewServer does, but h gets the bodies of requests. What h does not
-// read of a body within readBodyTimeout is cut, unless h sets another deadline.
+// NewBodyServer returns a server as NewServer does, but h gets the bodies of requests. A body
+// that h has not read within readBodyTimeout is cut, unless h sets another deadline.
 func NewBodyServer(h http.Handler, log *slog.Logger) *http.Server {
 	requests, cancel := context.WithCancel(context.Background())
 	s := NewPlainServer(untilEnd(requests, h), log)
@@ -169,7 +169,7 @@ func (l connectionLog) Write(line []byte) (int, error) {
 // body.
 //
 // A target of HTTP/1.1, or the :path of HTTP/2, may also be "*", the host and port of a CONNECT, or a URL
-// without a slash after its scheme, such as x:https://host/api. What comes after would read these in several
+// without a slash after its scheme, such as x:https://host/api. Later handlers would read these in several
 // ways. A URL of a host counts as its path, as HTTP demands of a server: nothing looks at the rest of it.
 //
 // Without the deadline a client could keep a request for ever with a body that does not end, which net/http

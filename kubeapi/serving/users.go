@@ -33,13 +33,13 @@ var (
 )
 
 // Users limits the requests of each user, so that none of them starves the others. It is safe for
-// concurrent use. The callers that this machine lets in are one user, which has no limit but that of bytes.
+// concurrent use. The callers that this machine lets in are one user, which has no limit but on bytes.
 type Users struct {
 	refused func(r *http.Request, err error) // nil for nothing
 	rates   *quota.Quota
 	active  *quota.Shares // of the requests in progress
 	held    *quota.Shares // of their bytes
-	retries *quota.Quota  // places in time for what was refused
+	retries *quota.Quota  // places in time for refused requests
 }
 
 // NewUsers returns the limits of all users. refused is called with each request that is refused, and the
@@ -101,7 +101,7 @@ func (u *Users) begin(user string) error {
 }
 
 // headBytes returns about how much the head of a request holds: of a URL there are the parameters too, and
-// what is asked about the caller's rights.
+// the question about the caller's rights.
 func headBytes(r *http.Request) int {
 	n := 3 * len(r.RequestURI)
 	for name, values := range r.Header {

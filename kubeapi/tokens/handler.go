@@ -146,7 +146,7 @@ func (a *answer) Write(p []byte) (int, error) {
 	return a.body.Write(p)
 }
 
-// pass passes on what is kept.
+// pass passes on the kept answer.
 func (a *answer) pass() {
 	if a.passed {
 		return

@@ -61,15 +61,15 @@ func decode(contentType string, body []byte) *authenticationv1.TokenRequest {
 	return t
 }
 
-// request is what a caller has asked for.
+// request is a caller's request for a token.
 type request struct {
 	caller          string // its identity
 	namespace, name string // of the service account
 	id              string // of everything that has to be equal
 }
 
-// read returns what a request asks for, and a request with the same body to pass on. It is nil if its
-// answer is not to be remembered.
+// read parses a request for a token, and returns a request with the same body to pass on. The first is nil
+// if the answer is not to be remembered.
 func read(r *http.Request) (*request, *http.Request) {
 	namespace, name, ok := serviceAccount(r)
 	caller := access.CallerOf(r.Context())
@@ -111,7 +111,7 @@ func serviceAccount(r *http.Request) (namespace, name string, ok bool) {
 	return namespace, name, namespace != "" && name != ""
 }
 
-// digest returns a hash of values, which differs from that of all others.
+// digest returns a hash of values, which differs from all others'.
 func digest(values ...string) string {
 	h := sha256.New()
 	for _, v := range values {

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// maxTokens and maxStored, in bytes, limit what is stored.
+	// maxTokens and maxStored, in bytes, limit the stored tokens.
 	maxTokens = 1000
 	maxStored = 4 << 20
 
@@ -52,7 +52,7 @@ func Open(db store.DB, log *slog.Logger) (*Store, error) {
 	return &Store{db: db, collection: c, log: log}, nil
 }
 
-// remembered is a token as it is stored. Its name is that of the request.
+// remembered is a token as it is stored, under the name of its request.
 type remembered struct {
 	metav1.TypeMeta `json:",inline"`
 	Metadata        struct {
@@ -202,8 +202,8 @@ type held struct {
 	bytes       int
 }
 
-// excess returns the deletions of a tenth of what may be stored: each is of the token that expires
-// first among those of the caller with the most bytes, so that no caller displaces the tokens of others.
+// excess returns the deletions of a tenth of maxTokens: each is of the token that expires first of the
+// caller with the most bytes, so that no caller displaces the tokens of others.
 func excess(all []held, of map[string]int) (out []store.Change) {
 	slices.SortFunc(all, func(a, b held) int { return cmp.Or(a.expires.Compare(b.expires), cmp.Compare(a.key, b.key)) })
 	for len(out) < maxTokens/10 && len(all) > 0 {
