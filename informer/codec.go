@@ -115,7 +115,7 @@ type message interface {
 
 // NewProtobufCodec returns the codec that stores objects like example, a Go type, as protobuf:
 // shorter than JSON and decoded in a fraction of the time. Only programs that have the type can
-// read it. It fails for a type without a protobuf form, such as those of most custom resources. If
+// read it. It fails for a type without a protobuf form, such as most custom resources'. If
 // scheme, which may be nil, has the type, apiVersion and kind are stored. The codec also decodes
 // objects that were stored as JSON.
 func NewProtobufCodec(example runtime.Object, scheme *runtime.Scheme) (Codec, error) {
@@ -127,10 +127,10 @@ func NewProtobufCodec(example runtime.Object, scheme *runtime.Scheme) (Codec, er
 	return c, nil
 }
 
-// defaultCodec returns the codec of a durable store: protobuf for Go types that have it, else that
-// of [NewCodec].
+// defaultCodec returns the codec of a durable store: protobuf for Go types that have it, else
+// [NewCodec]'s.
 //
-// Its encoding is that of JSON, so that a collection that was stored as JSON is used as it is: it
+// Its encoding is named as JSON's, so that a collection that was stored as JSON is used as it is: it
 // then has objects in both forms, each of which this codec reads.
 func defaultCodec(example runtime.Object, scheme *runtime.Scheme) Codec {
 	if c, err := newProtobufCodec(example, scheme); err == nil {

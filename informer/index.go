@@ -49,7 +49,7 @@ func (x *Indexer) storeIndex(name string, fn cache.IndexFunc) store.Index {
 				x.failed(fmt.Errorf("index %s: %s is not filed under a value that is too long: %d bytes, and at most %d can be stored",
 					name, o.Key(), len(values[i]), store.MaxIndexValueBytes))
 			}
-			return values // the store leaves out those that are too long
+			return values // the store leaves out values that are too long
 		}
 		x.failed(fmt.Errorf("index %s: %s is not in it: %w", name, o.Key(), err))
 		return nil

@@ -19,7 +19,7 @@ type keyState struct {
 	first, last string // resourceVersions of the first and the newest of them, empty if not known
 }
 
-// outcome is what a delta did to a key.
+// outcome is the effect of a delta on a key.
 type outcome int
 
 const (

@@ -32,7 +32,7 @@ func (k KnownObjects) Version(key string) (uid, rv string, ok bool, err error) {
 	return h.UID, h.RV, at == readable, err
 }
 
-// Keys returns all keys, also those of corrupt records.
+// Keys returns all keys, also of corrupt records.
 func (k KnownObjects) Keys() ([]string, error) {
 	v, err := k.Collection.View()
 	if err != nil {
@@ -58,8 +58,8 @@ const (
 	corrupt // the record can't be read
 )
 
-// presenceOf returns what the error of a read means for the record; an error that is not about the
-// record is returned.
+// presenceOf returns the presence of a record from the error of reading it; an error that is not about
+// the record is returned.
 func presenceOf(err error) (presence, error) {
 	switch {
 	case err == nil:

@@ -74,8 +74,8 @@ func (l lists) packed() bool {
 	return c.AcceptContentTypes == "" && c.ContentType == "" || strings.Contains(c.AcceptContentTypes+c.ContentType, runtime.ContentTypeProtobuf)
 }
 
-// direct returns a function that returns a source of objects as the server sends them; nil if the
-// program wants them in another form, or sets more than selectors in its requests.
+// direct returns a constructor for a Source that reads undecoded bytes, or nil if objects must be decoded
+// or TweakListOptions sets anything but selectors.
 func (l lists) direct(gvk schema.GroupVersionKind, gvr schema.GroupVersionResource) func(object.Prune) *upstream.Source {
 	var opts metav1.ListOptions
 	l.tweak(&opts)

@@ -24,9 +24,9 @@ const (
 	recheckPause = 10 * time.Second
 )
 
-// proof is what shows that a watched collection has the server's state. An open watch counts as proof
-// as long as it has given no reason for doubt; then doubt lasts until something else proves the state: the
-// watch reaches what the server was seen at, or the server is asked whether the watch missed anything.
+// proof shows that a watched collection has the server's state. An open watch counts as proof as long as
+// it has given no reason for doubt; then doubt lasts until something else proves the state: the watch
+// reaches the server's last known resourceVersion, or the server is asked whether the watch missed anything.
 type proof struct {
 	heard time.Time // newest sign of life: the begin of the watch, an event, a bookmark, a check that passed
 	asked time.Time // begin of the newest check

@@ -131,8 +131,8 @@ func (x *Indexer) listInMemory(c *memory.Collection) ([]any, bool) {
 	return x.decoded(list, decode), true
 }
 
-// decoded decodes the values of list that have no Go form, in place, and leaves out those that
-// can't be read.
+// decoded decodes the values of list that have no Go form, in place, and leaves out values
+// that can't be read.
 func (x *Indexer) decoded(list []any, decode Decode) []any {
 	kept := list[:0]
 	for _, v := range list {

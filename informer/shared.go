@@ -186,7 +186,7 @@ func (s *sharedIndexInformer) report(ctx context.Context, err error) {
 }
 
 // encode returns the stored form of a listed or watched object. An error that wraps
-// [object.ErrInvalid] concerns one object; that of a transform that changes the type concerns all.
+// [object.ErrInvalid] concerns one object; the error of a transform that changes the type concerns all.
 func (s *sharedIndexInformer) encode(obj runtime.Object) (o *object.Object, err error) {
 	err = guarded(s.indexer.logger(), func() (err error) { // transform and codec belong to the program and may panic
 		o, err = s.encodeExpected(obj)

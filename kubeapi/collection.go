@@ -19,7 +19,7 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// Policy is what a collection does with requests while the server can't be reached.
+// Policy determines the answers of a collection while the server can't be reached.
 type Policy string
 
 // The policies.
@@ -54,14 +54,14 @@ func (f Freshness) Age(now time.Time) clocks.Age {
 
 // Collection is a stored collection that is served. All functions must be safe for concurrent use.
 type Collection struct {
-	// Info and Description are those of the stored objects, View their newest state. The description
-	// has the same address until it changes.
+	// Info and Description are about the stored objects, View is their newest state. The description has
+	// the same address until it changes.
 	Info        func() store.Info
 	Description func() *store.Description
 	View        func() (store.View, error)
 
-	// State is that of the newest view, which requests that wait for a resourceVersion need not open. A
-	// change is in it before Changed reports the change.
+	// State is the newest view's, which requests that wait for a resourceVersion need not open. A change
+	// is in it before Changed reports the change.
 	State func() store.State
 
 	// Freshness reports how current the collection is; nil for a file, which no server changes.
@@ -73,8 +73,8 @@ type Collection struct {
 	// Changed returns a channel that is closed at the next change of the checkpoint; nil for a file.
 	Changed func() <-chan struct{}
 
-	// Refresh reads again what the server publishes about the resource, if that is not known to be
-	// current. A request waits for it that names something unknown. Nil for a file.
+	// Refresh reads the server's description of the resource again, unless it is known to be current. A
+	// request that names something unknown waits for it. Nil for a file.
 	Refresh func(context.Context)
 
 	// Events has the collection's newest events; nil for a file.

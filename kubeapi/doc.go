@@ -1,8 +1,8 @@
 // Package kubeapi serves stored collections as a Kubernetes API that is read only: get, list and
-// watch of what is cached, with a kube-apiserver's paths, answers and resourceVersions, so that every
+// watch of cached objects, with a kube-apiserver's paths, answers and resourceVersions, so that every
 // program that reads from a kube-apiserver can read here.
 //
-// What holds for every answer:
+// Invariants of every answer:
 //
 //   - It is whole or an error. A request that no collection covers is refused.
 //   - Time does not go back. resourceVersions are the server's own; a watch delivers them in

@@ -75,7 +75,7 @@ func (s *served) appendItem(dst, raw []byte, f form, now time.Time) ([]byte, err
 }
 
 // appendAlone appends an object in the form of an answer that is not the object itself: a table has it as its
-// only row. That of a watch has its columns only in its first frame.
+// only row. A watch has its columns only in its first frame.
 func (s *served) appendAlone(dst, raw []byte, f form, columns bool, now time.Time) ([]byte, error) {
 	if f.as != asTable {
 		return s.appendItem(dst, raw, f, now)

@@ -21,7 +21,7 @@ type statusError = apierrors.APIStatus
 // last resourceVersion that it has.
 type frames struct {
 	rw      http.ResponseWriter
-	out     io.Writer // rw, or what packs for it
+	out     io.Writer // rw, or the packer in front of it
 	dog     *watchdog
 	pending *bytes.Buffer // frames that are not written yet; nil for none
 	account *quota.Account
@@ -39,7 +39,7 @@ func newFrames(w http.ResponseWriter, r *http.Request, q *query) *frames {
 	return f
 }
 
-// buffers are those of pending frames: a watch that waits has none.
+// buffers is the pool for pending frames: a watch that waits has no buffer.
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
 func getBuffer() *bytes.Buffer { return buffers.Get().(*bytes.Buffer) } //nolint:forcetypeassert // see buffers
@@ -65,7 +65,7 @@ func (f *frames) start() error {
 	return f.flush()
 }
 
-// flush sends what was written.
+// flush sends the written frames.
 func (f *frames) flush() error {
 	return f.dog.watch(func() error {
 		if err := f.write(); err != nil {

@@ -119,8 +119,8 @@ func (s *Server) reach(ctx context.Context, c *served, rv string, limit time.Dur
 	}
 }
 
-// settle waits until the collection has what the server had when the request came. If the server is
-// still where it was for an earlier read, that one has waited.
+// settle waits until the collection has the server's state of the moment when the request came. If the
+// server has not moved since an earlier read, that one has waited.
 func (s *Server) settle(ctx context.Context, c *served) error {
 	probing, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()
@@ -177,8 +177,8 @@ func reached(a, b string) bool {
 	return ok && cmp >= 0
 }
 
-// isTooNew reports whether an error is that of a resourceVersion that the cache has not reached, while
-// it follows the server.
+// isTooNew reports whether an error means that the cache has not reached a resourceVersion, while it
+// follows the server.
 func isTooNew(err error) bool {
 	var s apierrors.APIStatus
 	return errors.As(err, &s) && s.Status().Code == http.StatusGatewayTimeout

@@ -18,11 +18,11 @@ type listWriter struct {
 	items int
 	buf   []byte
 
-	dropped []byte // the item without what the client drops
-	after   []byte // what follows the items
+	dropped []byte // the item without the fields that the client drops
+	after   []byte // the text after the items
 }
 
-// begin writes what comes before the items. Lists of custom resources have their keys in
+// begin writes the text before the items. Lists of custom resources have their keys in
 // alphabetical order, with the metadata after the items.
 func (l *listWriter) begin() error {
 	var head []byte
@@ -100,7 +100,7 @@ func (l *listWriter) item(raw []byte) error {
 	return err
 }
 
-// end writes what comes after the items.
+// end writes the text after the items.
 func (l *listWriter) end() error {
 	if l.q.form.pretty && l.items > 0 {
 		if _, err := l.w.WriteString("\n  "); err != nil {

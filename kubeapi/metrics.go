@@ -30,7 +30,7 @@ type Refusal string
 // The refusals.
 const (
 	RefusedUnauthorized Refusal = "unauthorized" // its credentials are not accepted
-	RefusedForbidden    Refusal = "forbidden"    // it may not do what it asks for
+	RefusedForbidden    Refusal = "forbidden"    // it has no right to the request
 	RefusedTokens       Refusal = "tokens"       // too many unknown tokens
 	RefusedRate         Refusal = "rate"         // too many requests in a short time
 	RefusedRequests     Refusal = "requests"     // too many requests in progress
@@ -80,7 +80,7 @@ func NewMetrics() *Metrics {
 	}
 }
 
-// Refused counts what a client was refused.
+// Refused counts a refused request.
 func (m *Metrics) Refused(why Refusal) { m.refused.WithLabelValues(string(why)).Inc() }
 
 // Repeated counts a service account token that was issued before and is repeated.

@@ -18,13 +18,13 @@ import (
 // for gzip at most, which net/http does by itself: they are on the same machine, where packing costs
 // more than it saves.
 //
-// A list is packed with zstd. A watch is packed with gzip, if the client accepts that too, by a compressor without state that is given
-// the last bytes of the stream: an event is mostly like the ones before it. Alone, a frame of zstd is
-// three times as long, and one encoder a watch would take half a megabyte. Watches that follow the same
-// objects share what is packed.
+// A list is packed with zstd. A watch is packed with gzip, if the client accepts that too, by a compressor
+// without state that is given the last bytes of the stream: an event is mostly like the ones before it.
+// Alone, a frame of zstd is three times as long, and one encoder a watch would take half a megabyte.
+// Watches that follow the same objects share packed events.
 
 const (
-	// packBytes is how much of a list is packed at a time, without what came before.
+	// packBytes is how much of a list is packed at a time, independently of the parts before.
 	packBytes = 256 << 10
 
 	// maxPacking limits the frames that are packed at once, each with some hundred KiB of tables.
@@ -53,7 +53,7 @@ func setPacked(h http.Header, encoding string) {
 	h.Add("Vary", "Accept-Encoding")
 }
 
-// packer packs frames of zstd, with a checksum of what they hold.
+// packer packs frames of zstd, with a checksum of their content.
 var packer = sync.OnceValue(func() *zstd.Encoder {
 	e, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(maxPacking),
 		zstd.WithWindowSize(packBytes), zstd.WithEncoderCRC(true), zstd.WithLowerEncoderMem(true))
@@ -80,7 +80,7 @@ func (w *zstdWriter) Write(p []byte) (int, error) {
 // Unwrap is for [http.ResponseController].
 func (w *zstdWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// gzipHeader is that of a stream of which nothing is known.
+// gzipHeader begins a stream of which nothing is known.
 var gzipHeader = []byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff}
 
 // gzipWriter packs a stream with gzip. All that was written can be unpacked at any time.

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// probes combines the probes of a collection: those that are asked for while one is in flight share
-// the next one. They can't share the one in flight, which the server may have answered before they
+// probes combines the probes of a collection: requests for a probe while one is in flight share the
+// next one. They can't share the one in flight, which the server may have answered before they
 // were asked for. It is safe for concurrent use.
 type probes struct {
 	mu      sync.Mutex
@@ -60,7 +60,7 @@ func (p *probes) join(ctx context.Context, ask func(context.Context) (string, er
 	return x
 }
 
-// run asks for x, and for those that follow as long as there are any.
+// run asks for x, and for its successors as long as there are any.
 func (p *probes) run(x *probe, ask func(context.Context) (string, error)) {
 	for x != nil {
 		ctx, cancel := context.WithTimeout(x.ctx, probeLimit)

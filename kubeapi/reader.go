@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// none is the first event of a reader for which there is nothing.
+// none means that no pending event concerns the reader.
 const none = -1
 
-// takeBytes is how much a reader takes at once: what a slow client is being sent stays in memory when
-// [Events] does not have it any more.
+// takeBytes is how much a reader takes at once: events on their way to a slow client stay in memory when
+// [Events] does not have them any more.
 const takeBytes = 128 << 10
 
 // reader is the place of a watch in [Events]. Once it follows them, it is woken only by events that
@@ -18,7 +18,7 @@ type reader struct {
 	events *Events
 	epoch  int
 
-	// prefix is that of the keys that concern the reader: empty, that of a namespace, or a whole key.
+	// prefix begins the keys that concern the reader: empty, a namespace's, or a whole key.
 	prefix string
 	wants  func(*event) bool // an event of a key with the prefix
 
@@ -32,7 +32,7 @@ type reader struct {
 	first   int
 }
 
-// unseen is what a reader has not seen yet.
+// unseen has the events that a reader has not seen yet.
 type unseen struct {
 	rv     string          // up to which the reader has all that concerns it
 	events []*event        // after rv; some may not concern the reader
@@ -70,7 +70,7 @@ func (r *reader) seek(rv string) {
 	r.rv = rv
 }
 
-// take returns what the reader has not seen yet, which it has seen then if it is known. A reader that
+// take returns the unseen events of the reader, which it has seen then if they are known. A reader that
 // is ahead of the events, or for which they are not known, does not follow: every change wakes it.
 func (r *reader) take() unseen {
 	e := r.events
@@ -102,7 +102,7 @@ func (r *reader) take() unseen {
 	return u
 }
 
-// countOf returns how many events are taken at once. Those of one resourceVersion go together.
+// countOf returns how many events are taken at once. Events of one resourceVersion go together.
 func countOf(events []*event) (n int) {
 	bytes := int64(0)
 	for n < len(events) && (bytes < takeBytes || events[n].RV == events[n-1].RV) {

@@ -13,7 +13,7 @@ import (
 	"github.com/snapcache/snapcache/kubeapi/internal/status"
 )
 
-// covering returns the collection, of those of one resource, that has every object that a request
+// covering returns the collection, among several of one resource, that has every object that a request
 // selects.
 func covering(of []*served, namespace string, sel selector.Selector) (*served, error) {
 	for _, s := range of {
@@ -45,7 +45,7 @@ func outOfScope(of []*served) error {
 	return notCovered{err}
 }
 
-// describeScope describes what a collection has.
+// describeScope describes the objects of a collection.
 func (s *served) describeScope() string {
 	text := s.info.Resource
 	if s.info.Namespace != "" {

@@ -53,7 +53,7 @@ func (u unknowns) of(gv schema.GroupVersion) *Unknown {
 // documents for hours.
 func (u unknowns) asking() bool { return slices.ContainsFunc(u, Unknown.Asking) }
 
-// versions returns the versions of groups that they are in, as far as those are known.
+// versions returns the versions of groups that they are in, as far as they are known.
 func (u unknowns) versions() []schema.GroupVersion {
 	var out []schema.GroupVersion
 	for _, x := range u {
