@@ -45,7 +45,7 @@ func (q *query) width(s store.State) int {
 }
 
 // seatsFor returns who takes seats for a request. All callers that this machine lets in are one user.
-func seatsFor(r *http.Request) seats.Client {
+func seatsFor(r *request) seats.Client {
 	c := seats.Client{Connection: r.RemoteAddr}
 	if caller := access.CallerOf(r.Context()); caller != nil && !caller.Local {
 		c.User = caller.User.Username
@@ -56,7 +56,7 @@ func seatsFor(r *http.Request) seats.Client {
 // admit returns a state for a list at a resourceVersion, and the transfer for it. A list that waits
 // for the server or its events holds no seat, and one that waits for a seat holds no view, so that
 // the pages of the store can be reused.
-func (s *Server) admit(r *http.Request, h http.Header, q *query, rv string) (store.View, *transfer, error) {
+func (s *Server) admit(r *request, h http.Header, q *query, rv string) (store.View, *transfer, error) {
 	v, err := s.view(r.Context(), h, q.served, rv)
 	if err != nil {
 		return nil, nil, err

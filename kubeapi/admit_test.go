@@ -338,12 +338,8 @@ func TestListWidth(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newCached(t, memory.New(), 1, 10).server("")
-			r := httptest.NewRequest(http.MethodGet, "/api/v1/configmaps?"+tc.query, nil)
-			p, ok := parsePath(r.URL.Path)
-			require.True(t, ok)
-			of, _, err := s.catalog.of(p.GroupVersionResource)
-			require.NoError(t, err)
-			q, _, err := newQuery(r, p, of)
+			r := newRequest(httptest.NewRequest(http.MethodGet, "/api/v1/configmaps?"+tc.query, nil))
+			q, err := newQuery(r, s.route(r))
 			require.NoError(t, err)
 			require.Equal(t, tc.want, q.width(store.State{Count: 1000, Bytes: tc.bytes}))
 		})

@@ -13,13 +13,12 @@ import (
 	"github.com/snapcache/snapcache/kubeapi/internal/selector"
 )
 
-// allowed answers with an error unless the caller may send a request. The zero path is that of a
-// request for no resource.
-func (s *Server) allowed(w http.ResponseWriter, r *http.Request, p path) bool {
+// allowed answers with an error unless the caller may send a request.
+func (s *Server) allowed(w http.ResponseWriter, r *request) bool {
 	if s.opts.Authorize == nil {
 		return true
 	}
-	err := s.opts.Authorize(r.Context(), asked(r, p))
+	err := s.opts.Authorize(r.Context(), asked(r))
 	if err == nil {
 		return true
 	}
@@ -35,20 +34,20 @@ func (s *Server) allowed(w http.ResponseWriter, r *http.Request, p path) bool {
 }
 
 // asked returns what a request asks for, as a kube-apiserver describes it.
-func asked(r *http.Request, p path) access.Request {
+func asked(r *request) access.Request {
+	p := r.path
 	if p.Resource == "" {
 		return access.Request{NonResource: &authorizationv1.NonResourceAttributes{Path: r.URL.Path, Verb: strings.ToLower(r.Method)}}
 	}
 	a := &authorizationv1.ResourceAttributes{
-		Verb: requestVerb(r, p), Group: p.Group, Version: p.Version, Resource: p.Resource,
+		Verb: string(r.verb), Group: p.Group, Version: p.Version, Resource: p.Resource,
 		Subresource: p.subresource, Namespace: p.namespace, Name: p.name,
 	}
 	if p.Resource == "namespaces" && p.namespace == "" {
 		a.Namespace = p.name // a namespace is in itself
 	}
-	if v := verb(a.Verb); v == verbList || v == verbWatch {
-		query := r.URL.Query()
-		byLabel, byField := query.Get("labelSelector"), query.Get("fieldSelector")
+	if r.verb == verbList || r.verb == verbWatch {
+		byLabel, byField := r.query.Get("labelSelector"), r.query.Get("fieldSelector")
 		if selector.TooLong(byLabel, byField) != nil { // it is not answered: the question without them is the same for all
 			byLabel, byField = "", ""
 		}
@@ -78,44 +77,13 @@ func selectedName(s string) string {
 	return name
 }
 
-// writeVerbs are the verbs of requests that write, as a kube-apiserver names them.
-var writeVerbs = map[string]string{
-	http.MethodPost: "create", http.MethodPut: "update", http.MethodPatch: "patch", http.MethodDelete: "delete",
-}
-
-// requestVerb returns the verb of a request; empty for an unknown method.
-func requestVerb(r *http.Request, p path) string {
-	switch {
-	case r.Method == http.MethodGet, r.Method == http.MethodHead:
-		return string(readVerb(r, p))
-	case r.Method == http.MethodDelete && p.name == "":
-		return "deletecollection"
-	}
-	return writeVerbs[r.Method]
-}
-
-// readVerb returns the verb of a request that reads.
-func readVerb(r *http.Request, p path) verb {
-	switch {
-	case p.watch:
-		return verbWatch
-	case p.name != "":
-		return verbGet
-	}
-	// As for a kube-apiserver, everything but 0 and false is true.
-	if query := queryOf(r); query.Has("watch") && query.Get("watch") != "0" && !strings.EqualFold(query.Get("watch"), "false") {
-		return verbWatch
-	}
-	return verbList
-}
-
 // mayContinue returns a function that authorizes a watch, which may be one that is forwarded, again; nil
 // if everybody may watch.
-func (s *Server) mayContinue(r *http.Request, p path, forwarded bool) func() error {
+func (s *Server) mayContinue(r *request, forwarded bool) func() error {
 	if s.opts.Authorize == nil {
 		return nil
 	}
-	ask := asked(r, p)
+	ask := asked(r)
 	ask.Continues, ask.Forwarded = true, forwarded
 	return func() error { return s.opts.Authorize(r.Context(), ask) }
 }

@@ -3,35 +3,29 @@ package kubeapi
 import (
 	"net/http"
 	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/snapcache/snapcache/kubeapi/internal/discovery"
 )
 
-// discovery answers requests for documents about what is served. unknown are the resources that were not
-// known before the request; builtIn is set if the path is in a group that is built in.
-func (s *Server) discovery(w http.ResponseWriter, r *http.Request, unknown unknowns, builtIn bool) {
+// discovery answers requests for documents about what is served, and for paths that nothing is known of.
+func (s *Server) discovery(w http.ResponseWriter, r *request) {
+	unknown := s.unknown() // before the collections are read: one may come between
 	d, err := s.catalog.documents(unknown.versions())
-	p, _ := parsePath(r.URL.Path)
 	switch {
 	case err != nil:
 		sendError(w, r, err)
 	case r.Method != http.MethodGet:
 		sendError(w, r, notAllowed())
-	case documented(r.URL.Path) && (unknown.asking() || len(unknown) > 0 && d.Empty()):
+	case r.kind == forDiscovery && (unknown.asking() || len(unknown) > 0 && d.Empty()):
 		sendError(w, r, notReady())
-	case d.IsStale(p.GroupVersion()):
-		sendError(w, r, unknown.of(p.GroupVersion()).err())
-	case !d.Serve(w, r, pretty(r, queryOf(r))):
-		noSuchPath(w, r, builtIn)
+	case d.IsStale(r.path.GroupVersion()):
+		sendError(w, r, unknown.of(r.path.GroupVersion()).err())
+	case !d.Serve(w, r.Request, r.pretty()):
+		_, builtIn, _ := s.catalog.of(r.path.GroupVersionResource)
+		sendError(w, r, noSuchPath(r.named && builtIn))
 	}
-}
-
-// documented reports whether a path may have a document.
-func documented(path string) bool {
-	return path == "/api" || path == "/apis" || strings.HasPrefix(path, "/api/") || strings.HasPrefix(path, "/apis/")
 }
 
 // documents returns the discovery documents of what is served now. unknown are versions that have

@@ -307,7 +307,7 @@ func TestForwardedWatchRightWithdrawn(t *testing.T) {
 				if tc.ends {
 					code = "403"
 				}
-				verb := forwardedVerb(httptest.NewRequest(tc.method, tc.uri, nil))
+				verb := newRequest(httptest.NewRequest(tc.method, tc.uri, nil)).forwardedVerb()
 				require.EqualValues(t, 1, valueOf(t, s.opts.Metrics.forwarded.WithLabelValues(verb, code)))
 			})
 		})

@@ -19,21 +19,20 @@ import (
 )
 
 // get answers with one object.
-func (s *Server) get(w http.ResponseWriter, r *http.Request, p path, of []*served) error {
-	query := queryOf(r)
-	f, err := negotiate(r, query, verbGet, of[0])
+func (s *Server) get(w http.ResponseWriter, r *request, d decision) error {
+	f, err := negotiate(r, d.of[0])
 	if err != nil {
 		return err
 	}
-	if faults := content.IsPathSegmentName(p.name); len(faults) > 0 {
-		return badRequest(fmt.Sprintf("Name parameter invalid: %q: %s", p.name, strings.Join(faults, ";")))
+	if faults := content.IsPathSegmentName(r.path.name); len(faults) > 0 {
+		return badRequest(fmt.Sprintf("Name parameter invalid: %q: %s", r.path.name, strings.Join(faults, ";")))
 	}
-	rv, err := parseRV(query.Get("resourceVersion"), verbGet)
+	rv, err := parseRV(r.query.Get("resourceVersion"), verbGet)
 	if err != nil {
 		return err
 	}
 	buf := getBuffer()
-	c, err := s.find(w, r, p, of, rv, buf)
+	c, err := s.find(w, r, d, rv, buf)
 	if err != nil {
 		return err
 	}
@@ -62,11 +61,9 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, p path, of []*serve
 
 // find reads the object that a request names into buf, from the first collection that has it, which it
 // returns. The object does not exist only if a collection would have it.
-func (s *Server) find(w http.ResponseWriter, r *http.Request, p path, of []*served, rv string, buf *bytes.Buffer) (*served, error) {
-	for _, c := range of {
-		if !c.has(p.namespace) {
-			continue
-		}
+func (s *Server) find(w http.ResponseWriter, r *request, d decision, rv string, buf *bytes.Buffer) (*served, error) {
+	p := r.path
+	for _, c := range d.in {
 		err := s.read(w, r, c, object.Key(p.namespace, p.name), rv, buf)
 		switch {
 		case err == nil:
@@ -77,10 +74,10 @@ func (s *Server) find(w http.ResponseWriter, r *http.Request, p path, of []*serv
 			return nil, apierrors.NewNotFound(groupResource(c.info), p.name)
 		}
 	}
-	return nil, outOfScope(of)
+	return nil, outOfScope(d.of)
 }
 
-func (s *Server) read(w http.ResponseWriter, r *http.Request, c *served, key, rv string, buf *bytes.Buffer) error {
+func (s *Server) read(w http.ResponseWriter, r *request, c *served, key, rv string, buf *bytes.Buffer) error {
 	v, err := s.view(r.Context(), w.Header(), c, rv)
 	if err != nil {
 		return err

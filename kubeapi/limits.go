@@ -54,7 +54,7 @@ func (s *Server) refuse(why Refusal, message string) error {
 }
 
 // hold counts bytes that a request holds until it ends, see [quota.Account].
-func (s *Server) hold(r *http.Request, bytes int) error {
+func (s *Server) hold(r *request, bytes int) error {
 	if quota.AccountOf(r.Context()).Hold(bytes) {
 		return nil
 	}

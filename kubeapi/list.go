@@ -24,7 +24,6 @@ const writeBufferBytes = 32 << 10
 // query is what a list or a watch selects.
 type query struct {
 	*served
-	path      path
 	opts      internalversion.ListOptions
 	selector  selector.Selector
 	namespace string // empty for all
@@ -32,18 +31,16 @@ type query struct {
 }
 
 // collection answers a list or a watch.
-func (s *Server) collection(w http.ResponseWriter, r *http.Request, p path, of []*served) {
-	q, v, err := newQuery(r, p, of)
-	s.observe(w, r, v, of[0], func(w http.ResponseWriter) error {
-		if err != nil {
-			return err
-		}
-		s.expect(r.Context(), q, v)
-		if v == verbWatch {
-			return s.watch(w, r, q)
-		}
-		return s.list(w, r, q)
-	})
+func (s *Server) collection(w http.ResponseWriter, r *request, d decision) error {
+	q, err := newQuery(r, d)
+	if err != nil {
+		return err
+	}
+	s.expect(r.Context(), q, r.verb)
+	if r.verb == verbWatch {
+		return s.watch(w, r, q)
+	}
+	return s.list(w, r, q)
 }
 
 // expect keeps the events and attributes from now on, for a watch that continues from the answer.
@@ -71,22 +68,23 @@ func (s *Server) expect(ctx context.Context, q query, v verb) {
 	}
 }
 
-// newQuery reads the options of a request, and finds the collection that covers it.
-func newQuery(r *http.Request, p path, of []*served) (q query, v verb, err error) {
-	v, q.path = readVerb(r, p), p // the verb that was authorized
-	if q.form, err = negotiate(r, queryOf(r), v, of[0]); err != nil {
-		return q, v, err
+// newQuery reads the options of a request. That no collection covers it is found after all its other
+// faults.
+func newQuery(r *request, d decision) (q query, err error) {
+	q = d.query
+	if q.form, err = negotiate(r, d.of[0]); err != nil {
+		return q, err
 	}
-	if q.opts, err = parseOptions(r); err != nil {
-		return q, v, err
+	if q.opts, err = parseOptions(r.query); err != nil {
+		return q, err
 	}
-	return q, v, q.cover(r, of)
+	return q, d.err
 }
 
 // cover reads the selectors of a request, and finds the collection that covers it.
-func (q *query) cover(r *http.Request, of []*served) (err error) {
-	labels, fields := r.URL.Query().Get("labelSelector"), r.URL.Query().Get("fieldSelector")
-	named := q.path.name
+func (q *query) cover(r *request, of []*served) (err error) {
+	labels, fields := r.query.Get("labelSelector"), r.query.Get("fieldSelector")
+	named := r.path.name
 	if named != "" && fields == "" { // the old form of a watch of one object
 		fields = "metadata.name=" + named
 	}
@@ -100,7 +98,7 @@ func (q *query) cover(r *http.Request, of []*served) (err error) {
 	case named != "" && named != name:
 		return badRequest("fieldSelector metadata.name doesn't match requested name")
 	}
-	q.namespace = q.path.namespace
+	q.namespace = r.path.namespace
 	place := q.namespace
 	if ns, ok := q.selector.Namespace(); ok && place == "" {
 		place = ns
@@ -118,7 +116,7 @@ func (q *query) prefix() string {
 }
 
 // list answers with the selected objects.
-func (s *Server) list(w http.ResponseWriter, r *http.Request, q query) error {
+func (s *Server) list(w http.ResponseWriter, r *request, q query) error {
 	rv, err := parseRV(q.opts.ResourceVersion, verbList)
 	if q.opts.Continue == "" { // else it is not allowed
 		if err != nil {
@@ -247,8 +245,8 @@ func (q *query) match(rec store.Record, buf *[]byte) (raw []byte, ok bool, err e
 }
 
 // sendList writes a list whose objects come from the page's spool.
-func (s *Server) sendList(w http.ResponseWriter, r *http.Request, q *query, pg *page) error {
-	size, zstd := writeBufferBytes, acceptsCoding(r, "zstd")
+func (s *Server) sendList(w http.ResponseWriter, r *request, q *query, pg *page) error {
+	size, zstd := writeBufferBytes, acceptsCoding(r.Request, "zstd")
 	if zstd {
 		w, size = &zstdWriter{ResponseWriter: w}, packBytes
 	}

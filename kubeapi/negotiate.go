@@ -3,10 +3,8 @@ package kubeapi
 import (
 	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/munnerz/goautoneg"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -40,8 +38,8 @@ const (
 
 // negotiate returns the form of an answer: the first one in the Accept header that exists. Only JSON
 // does, which every known client accepts.
-func negotiate(r *http.Request, query url.Values, v verb, of *served) (form, error) {
-	f := form{pretty: pretty(r, query), drop: of.dropFor(r)}
+func negotiate(r *request, of *served) (form, error) {
+	f := form{pretty: r.pretty(), drop: of.dropFor(r)}
 	header := r.Header.Get("Accept")
 	if header == "" || header == "application/json" { // the usual ones need no parser
 		return f, nil
@@ -62,9 +60,9 @@ func negotiate(r *http.Request, query url.Values, v verb, of *served) (form, err
 		case !known:
 		case as == asTable:
 			f.as, f.drop = asTable, object.Prune{}
-			f.include = metav1.IncludeObjectPolicy(query.Get("includeObject"))
+			f.include = metav1.IncludeObjectPolicy(r.query.Get("includeObject"))
 			return f, nil
-		case as == asPartial && v != verbList, as == asPartial+"List" && v == verbList:
+		case as == asPartial && r.verb != verbList, as == asPartial+"List" && r.verb == verbList:
 			f.as, f.drop = asPartial, object.Prune{}
 			return f, nil
 		}
@@ -77,7 +75,7 @@ func negotiate(r *http.Request, query url.Values, v verb, of *served) (form, err
 const maxDrops = 32
 
 // dropFor returns what a client drops, as far as the collection has it.
-func (s *served) dropFor(r *http.Request) object.Prune {
+func (s *served) dropFor(r *request) object.Prune {
 	paths := r.Header.Values(object.DropHeader)
 	if len(paths) == 0 {
 		return object.Prune{}
@@ -100,24 +98,6 @@ func (f form) check() error {
 	}
 	return badRequest(fmt.Sprintf(
 		"Unable to convert to Table as requested: includeObject: Invalid value: %q: must be 'Metadata', 'Object', 'None', or empty", f.include))
-}
-
-// queryOf returns the parameters of a request. Parsing them is a part of the cost of a small answer.
-func queryOf(r *http.Request) url.Values {
-	if r.URL.RawQuery == "" {
-		return nil
-	}
-	return r.URL.Query()
-}
-
-// pretty reports whether the answer is for a person to read, as a kube-apiserver decides it.
-func pretty(r *http.Request, query url.Values) bool {
-	if p := query.Get("pretty"); p != "" {
-		b, err := strconv.ParseBool(p)
-		return err == nil && b
-	}
-	agent := r.UserAgent()
-	return strings.HasPrefix(agent, "curl") || strings.HasPrefix(agent, "Wget") || strings.HasPrefix(agent, "Mozilla/5.0")
 }
 
 // send answers with JSON.

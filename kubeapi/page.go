@@ -33,7 +33,7 @@ type undoing struct {
 }
 
 // page returns the page that a list asks for. The caller closes its view, and frees its transfer.
-func (s *Server) page(r *http.Request, h http.Header, q *query) (*page, error) {
+func (s *Server) page(r *request, h http.Header, q *query) (*page, error) {
 	rv, from := q.opts.ResourceVersion, token{}
 	if q.opts.Continue != "" {
 		var err error

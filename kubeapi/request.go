@@ -2,6 +2,8 @@ package kubeapi
 
 import (
 	"net/http"
+	"net/url"
+	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
@@ -14,6 +16,103 @@ import (
 
 	"github.com/snapcache/snapcache/kubeapi/internal/selector"
 )
+
+// request is a request, read once: verb, path and query, as in the RequestInfo of a kube-apiserver, and who
+// answers it.
+type request struct {
+	*http.Request
+
+	kind  kind
+	verb  verb       // as a kube-apiserver names it; empty for an unknown method
+	query url.Values // nil for none
+
+	path  path // zero unless named is set
+	named bool // the path is one of a resource, or of a group version
+
+	decision decision
+}
+
+// kind is what a request is for.
+type kind int
+
+// The kinds. Documents are about what is served.
+const (
+	forOther kind = iota
+	forHealth
+	forMetrics
+	forVersion   // a document
+	forOpenAPI   // a document
+	forDiscovery // a document
+	forResource
+)
+
+// newRequest reads a request, without a decision on it.
+func newRequest(r *http.Request) *request {
+	q := &request{Request: r}
+	q.path, q.named = parsePath(r.URL.Path)
+	if r.URL.RawQuery != "" { // parsing it is a part of the cost of a small answer
+		q.query = r.URL.Query()
+	}
+	q.kind, q.verb = q.readKind(), q.readVerb()
+	return q
+}
+
+func (r *request) readKind() kind {
+	switch at := r.URL.Path; {
+	case at == "/healthz", at == "/livez", at == "/readyz":
+		return forHealth
+	case at == "/metrics":
+		return forMetrics
+	case at == "/version", at == "/version/":
+		return forVersion
+	case strings.HasPrefix(at, "/openapi/"):
+		return forOpenAPI
+	case r.path.Resource != "":
+		return forResource
+	case at == "/api", at == "/apis", strings.HasPrefix(at, "/api/"), strings.HasPrefix(at, "/apis/"):
+		return forDiscovery
+	}
+	return forOther
+}
+
+// readVerb returns the verb; empty for an unknown method.
+func (r *request) readVerb() verb {
+	switch r.Method {
+	case http.MethodPost:
+		return "create"
+	case http.MethodPut:
+		return "update"
+	case http.MethodPatch:
+		return "patch"
+	case http.MethodDelete:
+		if r.path.name == "" {
+			return "deletecollection"
+		}
+		return "delete"
+	case http.MethodGet, http.MethodHead:
+	default:
+		return ""
+	}
+	// As for a kube-apiserver, everything but 0 and false is true.
+	watch := r.query.Has("watch") && r.query.Get("watch") != "0" && !strings.EqualFold(r.query.Get("watch"), "false")
+	switch {
+	case r.path.watch, r.path.name == "" && watch:
+		return verbWatch
+	case r.path.name != "":
+		return verbGet
+	}
+	return verbList
+}
+
+// pretty reports whether the answer is for a person to read, as a kube-apiserver decides it.
+func (r *request) pretty() bool {
+	if p := r.query.Get("pretty"); p != "" {
+		b, err := strconv.ParseBool(p)
+		return err == nil && b
+	}
+	agent := r.UserAgent()
+	return strings.HasPrefix(agent, "curl") || strings.HasPrefix(agent, "Wget") || strings.HasPrefix(agent, "Mozilla/5.0")
+}
 
 // path is the resource that a request's path names.
 type path struct {
@@ -57,9 +156,8 @@ func parsePath(p string) (_ path, ok bool) {
 
 // parseOptions reads the options of a list or watch, with the errors of a kube-apiserver. The
 // selectors are left to package selector.
-func parseOptions(r *http.Request) (internalversion.ListOptions, error) {
+func parseOptions(query url.Values) (internalversion.ListOptions, error) {
 	var opts internalversion.ListOptions
-	query := r.URL.Query()
 	if err := selector.TooLong(query.Get("labelSelector"), query.Get("fieldSelector")); err != nil {
 		return opts, badRequest(err.Error())
 	}

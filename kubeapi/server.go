@@ -2,22 +2,16 @@ package kubeapi
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net/http"
-	"slices"
-	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/semaphore"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/access"
 	"github.com/snapcache/snapcache/internal/quota"
 	"github.com/snapcache/snapcache/internal/seats"
-	"github.com/snapcache/snapcache/kubeapi/internal/selector"
 	"github.com/snapcache/snapcache/kubeapi/internal/status"
 )
 
@@ -87,49 +81,73 @@ func New(opts Options) *Server {
 }
 
 // ServeHTTP implements http.Handler.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	switch p := r.URL.Path; {
-	case isHealth(p):
-		h := w.Header()
-		h.Set("Cache-Control", "no-cache, private")
-		h.Set("Content-Type", "text/plain; charset=utf-8")
-		h.Set("X-Content-Type-Options", "nosniff")
-		_, _ = io.WriteString(w, "ok")
-	case isVersion(p):
-		s.version(w, r)
-	case s.opts.OpenAPI != nil && r.Method == http.MethodGet && (p == "/openapi/v3" || strings.HasPrefix(p, "/openapi/v3/")):
-		if s.allowed(w, r, path{}) {
-			s.opts.OpenAPI.ServeHTTP(w, r)
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.answer(w, s.resolve(r)) }
+
+// answer answers a request as it was decided.
+func (s *Server) answer(w http.ResponseWriter, r *request) {
+	d := r.decision
+	if d.by.limited() {
+		if !s.requests.TryAcquire(1) {
+			sendError(w, r, s.refuse(RefusedRequests, "too many requests are being answered"))
+			return
 		}
-	case s.isScrape(r):
-		if s.allowed(w, r, path{}) {
-			s.opts.Scrape.ServeHTTP(w, r)
-		}
-	default:
-		s.resource(w, r)
+		defer s.requests.Release(1)
 	}
-}
-
-// isScrape reports whether a request is for the metrics, which are never those of the server.
-func (s *Server) isScrape(r *http.Request) bool {
-	return s.opts.Scrape != nil && r.Method == http.MethodGet && r.URL.Path == "/metrics"
-}
-
-func isHealth(path string) bool { return path == "/healthz" || path == "/livez" || path == "/readyz" }
-
-func isVersion(path string) bool { return path == "/version" || path == "/version/" }
-
-func (s *Server) version(w http.ResponseWriter, r *http.Request) {
-	if !s.allowed(w, r, path{}) {
+	if !d.open && !s.allowed(w, r) {
 		return
 	}
+	if d.refresh != nil {
+		d.refresh(r.Context())
+		if now := s.route(r); len(now.of) > 0 {
+			d = now
+		}
+	}
+	switch d.by {
+	case byServer:
+		s.forward(w, r)
+	case byHealth:
+		sendHealth(w)
+	case byVersion:
+		s.version(w, r)
+	case byOpenAPI:
+		s.opts.OpenAPI.ServeHTTP(w, r.Request)
+	case byMetrics:
+		s.opts.Scrape.ServeHTTP(w, r.Request)
+	case byDiscovery:
+		s.discovery(w, r)
+	case byObject:
+		s.observe(w, r, d.of[0], func(w http.ResponseWriter) error {
+			err := s.get(w, r, d)
+			if isNotCovered(err) && d.elsewhere {
+				clear(w.Header()) // the age of what is cached
+				s.forward(w, r)
+				return nil
+			}
+			return err
+		})
+	case byCollection:
+		s.observe(w, r, d.of[0], func(w http.ResponseWriter) error { return s.collection(w, r, d) })
+	case refused:
+		sendError(w, r, d.err)
+	}
+}
+
+func sendHealth(w http.ResponseWriter) {
+	h := w.Header()
+	h.Set("Cache-Control", "no-cache, private")
+	h.Set("Content-Type", "text/plain; charset=utf-8")
+	h.Set("X-Content-Type-Options", "nosniff")
+	_, _ = io.WriteString(w, "ok")
+}
+
+func (s *Server) version(w http.ResponseWriter, r *request) {
 	if r.Method != http.MethodGet {
 		sendError(w, r, notAllowed())
 		return
 	}
 	if s.opts.Version != nil {
 		if body := s.opts.Version(); body != nil {
-			if pretty(r, queryOf(r)) {
+			if r.pretty() {
 				body = status.Indented(body)
 			}
 			_ = send(w, body) // a client that is gone needs no answer
@@ -139,121 +157,11 @@ func (s *Server) version(w http.ResponseWriter, r *http.Request) {
 	sendError(w, r, later("the server's version is not known yet"))
 }
 
-// resource answers a request for a resource, or for a discovery document.
-func (s *Server) resource(w http.ResponseWriter, r *http.Request) {
-	if !s.requests.TryAcquire(1) {
-		sendError(w, r, s.refuse(RefusedRequests, "too many requests are being answered"))
-		return
-	}
-	defer s.requests.Release(1)
-	unknown := s.unknown() // before the collections are read: one may come between
-	p, ok := parsePath(r.URL.Path)
-	if !s.allowed(w, r, p) {
-		return
-	}
-	if !ok {
-		s.discovery(w, r, unknown, false)
-		return
-	}
-	of, builtIn, err := s.catalog.of(p.GroupVersionResource)
-	switch {
-	case err != nil:
-		sendError(w, r, err)
-	case p.Resource == "":
-		s.discovery(w, r, unknown, builtIn)
-	case len(of) == 0 && unknown.find(p) != nil:
-		sendError(w, r, unknown.find(p).err())
-	case len(of) == 0:
-		noSuchPath(w, r, builtIn)
-	case of[0].Refresh != nil && of[0].lacks(r, p):
-		of[0].Refresh(r.Context())
-		if now, _, err := s.catalog.of(p.GroupVersionResource); err == nil && len(now) > 0 {
-			of = now
-		}
-		s.answer(w, r, p, of)
-	default:
-		s.answer(w, r, p, of)
-	}
-}
-
-// lacks reports whether a GET names something that the resource does not have, as far as that is known
-// here: its definition may have changed.
-func (s *served) lacks(r *http.Request, p path) bool {
-	switch {
-	case r.Method != http.MethodGet || !s.desc.Custom:
-		return false
-	case s.misplaced(p), s.lacksSubresource(p):
-		return true
-	}
-	_, err := s.fields.Parse("", r.URL.Query().Get("fieldSelector"))
-	return err != nil && !errors.Is(err, selector.ErrNotStored)
-}
-
-// noSuchPath answers for a path that is not served. A kube-apiserver has a Status only for the groups
-// that are built in.
-func noSuchPath(w http.ResponseWriter, r *http.Request, builtIn bool) {
-	if builtIn {
-		sendError(w, r, notServed())
-		return
-	}
-	w.Header().Set("Cache-Control", "no-cache, private")
-	http.Error(w, "404 page not found", http.StatusNotFound)
-}
-
-// answer answers a request for one of the collections of a resource.
-func (s *Server) answer(w http.ResponseWriter, r *http.Request, p path, of []*served) {
-	one := of[0]
-	whole := p.subresource == "" || one.wholeObject(p.subresource)
-	switch {
-	case one.misplaced(p):
-		noSuchPath(w, r, !one.desc.Custom)
-	case one.lacksSubresource(p) && one.desc.Custom:
-		sendError(w, r, apierrors.NewNotFound(groupResource(one.info), p.name))
-	case one.lacksSubresource(p):
-		sendError(w, r, notServed())
-	case r.Method != http.MethodGet || !whole:
-		sendError(w, r, notAllowed())
-	case p.name != "" && !p.watch:
-		s.observe(w, r, verbGet, one, func(w http.ResponseWriter) error {
-			err := s.get(w, r, p, of)
-			if isNotCovered(err) && s.opts.Forward != nil && s.opts.Forward.Takes(r) {
-				clear(w.Header()) // the age of what is cached
-				s.forward(w, r)
-				return nil
-			}
-			return err
-		})
-	default:
-		s.collection(w, r, p, of)
-	}
-}
-
-// misplaced reports whether a path has no meaning for the resource, such as a namespace of one that has
-// none.
-func (s *served) misplaced(p path) bool {
-	return p.namespace != "" && !s.info.Namespaced || p.name != "" && !p.watch && p.namespace == "" && s.info.Namespaced ||
-		p.watch && p.subresource != ""
-}
-
-// lacksSubresource reports whether a path names a subresource that the resource does not have.
-func (s *served) lacksSubresource(p path) bool {
-	return p.subresource != "" && !s.wholeObject(p.subresource) && !knownSubresources.Has(p.subresource)
-}
-
-// wholeObject reports whether a GET of a subresource returns the object itself.
-func (s *served) wholeObject(subresource string) bool {
-	return slices.Contains(s.desc.Subresources, subresource)
-}
-
-// knownSubresources are those of a kube-apiserver that are not the object, which are not served here.
-var knownSubresources = sets.New(
-	"attach", "binding", "eviction", "exec", "log", "portforward", "proxy", "scale", "token", "finalize", "approval")
-
 // observe counts a request, and answers with a Status if fn returns an error before it has written
 // anything. After that the connection is cut, so that no client takes a part for the whole.
-func (s *Server) observe(w http.ResponseWriter, r *http.Request, v verb, c *served, fn func(http.ResponseWriter) error) {
-	counted := &counting{ResponseWriter: w, sent: s.opts.Metrics.bytes.WithLabelValues(string(v))}
-	done := s.opts.Metrics.begin(v, c.info.ID)
+func (s *Server) observe(w http.ResponseWriter, r *request, c *served, fn func(http.ResponseWriter) error) {
+	counted := &counting{ResponseWriter: w, sent: s.opts.Metrics.bytes.WithLabelValues(string(r.verb))}
+	done := s.opts.Metrics.begin(r.verb, c.info.ID)
 	ended := false
 	defer func() {
 		if !ended { // fn panicked

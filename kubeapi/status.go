@@ -17,6 +17,18 @@ func notServed() error {
 	return status.Error(http.StatusNotFound, metav1.StatusReasonNotFound, "the server could not find the requested resource")
 }
 
+// errNoPage is the answer for a path outside the groups that are built in. It has no Status, as in a
+// kube-apiserver.
+var errNoPage = errors.New("404 page not found")
+
+// noSuchPath is the answer for a path that is not served.
+func noSuchPath(builtIn bool) error {
+	if builtIn {
+		return notServed()
+	}
+	return errNoPage
+}
+
 func notAllowed() error {
 	return status.Error(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "the server does not allow this method on the requested resource")
 }
@@ -68,8 +80,13 @@ func statusOf(err error) metav1.Status {
 
 // sendError answers with the Status for an error, readable if the client accepts no plain JSON: a
 // kube-apiserver has no other form for it.
-func sendError(w http.ResponseWriter, r *http.Request, err error) {
-	status.Send(w, statusOf(err), pretty(r, queryOf(r)) || !status.AcceptsJSON(r.Header.Get("Accept"), true))
+func sendError(w http.ResponseWriter, r *request, err error) {
+	if errors.Is(err, errNoPage) {
+		w.Header().Set("Cache-Control", "no-cache, private")
+		http.Error(w, err.Error(), http.StatusNotFound)
+		return
+	}
+	status.Send(w, statusOf(err), r.pretty() || !status.AcceptsJSON(r.Header.Get("Accept"), true))
 }
 
 // gone reports whether a store's error means that a resourceVersion has no meaning here any more.

@@ -58,7 +58,7 @@ type watcher struct {
 }
 
 // watch answers with events until the client or the time ends it.
-func (s *Server) watch(w http.ResponseWriter, r *http.Request, q query) error {
+func (s *Server) watch(w http.ResponseWriter, r *request, q query) error {
 	rv, err := parseRV(q.opts.ResourceVersion, verbWatch)
 	if err != nil {
 		return err
@@ -66,7 +66,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q query) error {
 	if err := q.form.check(); err != nil {
 		return err
 	}
-	wt := &watcher{s: s, q: &q, client: seatsFor(r), rv: rv, sent: s.opts.Metrics.sent(q.info.ID), mayContinue: s.mayContinue(r, q.path, false)}
+	wt := &watcher{s: s, q: &q, client: seatsFor(r), rv: rv, sent: s.opts.Metrics.sent(q.info.ID), mayContinue: s.mayContinue(r, false)}
 	initial := rv == "" || rv == "0"
 	if send := q.opts.SendInitialEvents; send != nil {
 		initial = *send
@@ -86,7 +86,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q query) error {
 	if rv == "" && q.opts.SendInitialEvents == nil {
 		from = "0"
 	}
-	wt.out = newFrames(w, r, &q)
+	wt.out = newFrames(w, r.Request, &q)
 	defer wt.out.dog.end()
 	pg := &page{}
 	if initial {
