@@ -54,8 +54,7 @@ type FactoryOptions struct {
 	// caller owns Store and closes it after Shutdown.
 	Store store.DB
 
-	InformerName *cache.InformerName // see [WithInformerName]; nil for none
-	Informers    []Option            // further settings of each informer
+	Informers []Option // further settings of each informer
 }
 
 // Factory makes informers, one for each resource, and runs them. It is safe for concurrent use.
@@ -180,7 +179,7 @@ func (f *Factory) addLocked(
 	scope.GVR = gvr
 	opts := append([]Option{
 		WithStore(f.opts.Store, collectionID(example, scope)), WithScope(scope),
-		WithScheme(f.opts.Scheme), WithIdentity(f.identity), WithInformerName(f.opts.InformerName),
+		WithScheme(f.opts.Scheme), WithIdentity(f.identity),
 	}, f.opts.Informers...)
 	opts = append(opts, func(o *options) { o.direct = direct })
 	if f.opts.Client != nil {
@@ -262,8 +261,9 @@ func (f *Factory) Shutdown() {
 	}
 }
 
-// InformerName returns the name of the informers in client-go's metrics.
-func (f *Factory) InformerName() *cache.InformerName { return f.opts.InformerName }
+// InformerName returns nil: the informers are not in client-go's metrics. Its generated informers ask
+// for it.
+func (*Factory) InformerName() *cache.InformerName { return nil }
 
 // GenericInformer is an informer with a lister, as in client-go's informers package.
 type GenericInformer struct {

@@ -43,8 +43,7 @@ type Indexer struct {
 	raw     bool // readers get the stored form
 	shares  bool // the store, or the mirror of it, holds the Go values that readers get, see encode
 
-	fed  atomic.Bool // an informer runs or has run: its checkpoint is used, not rv
-	feed *feed       // nil for none
+	fed atomic.Bool // an informer runs or has run: its checkpoint is used, not rv
 
 	writing sync.Mutex      // held by writes of callers
 	one     [1]store.Change // the change that is being written, with writing locked
@@ -82,7 +81,6 @@ func NewIndexer(example runtime.Object, indexers cache.Indexers, opts ...Option)
 	x := &Indexer{opts: o, form: f, unnamed: unnamed(), indexers: maps.Clone(indexers)}
 	x.log.Store(cmp.Or(o.logger, slog.Default()))
 	x.coll = &handle{db: o.db, private: o.private, failed: x.failed, info: o.info(example), refused: refused}
-	x.feed = newFeed(o.name.WithResource(x.coll.info.GVR()), o.fifo)
 	x.decoder = &decoder{codec: o.codec, detector: cache.NewCacheMutationDetector(fmt.Sprintf("%T", example)), size: o.decoded}
 	if o.decoded < 0 {
 		x.decoder.size = defaultDecoded

@@ -170,7 +170,4 @@ func (x *Indexer) Bookmark(rv string) {
 // reachedLocked records the resourceVersion of a caller's write, with writing locked.
 func (x *Indexer) reachedLocked(rv string) {
 	x.rv, x.written = rv, true
-	if !x.fed.Load() {
-		x.feed.stored(rv)
-	}
 }

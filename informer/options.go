@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
@@ -38,8 +37,6 @@ type options struct {
 	identity  func(context.Context) (string, error)
 	readError func(error)
 	metrics   *Metrics
-	name      *cache.InformerName // nil for none
-	fifo      cache.InformerMetricsProvider
 	logger    *slog.Logger // nil for the logger of the run, see WithLogger
 	watchList bool
 	convert   func(runtime.Object) (runtime.Object, error) // nil for none
@@ -124,17 +121,6 @@ func WithReadErrorHandler(f func(error)) Option { return func(o *options) { o.re
 
 // WithMetrics adds the informer to m while the informer runs.
 func WithMetrics(m *Metrics) Option { return func(o *options) { o.metrics = m } }
-
-// WithInformerName feeds client-go's metrics of informers, through the provider of
-// [WithInformerMetrics] or else that of cache.SetInformerMetricsProvider. The resource is that of
-// [WithScope] or, without it, of the kind of the objects. If two informers have one resource, only the
-// first has metrics. Release the name when the informers have stopped.
-func WithInformerName(n *cache.InformerName) Option { return func(o *options) { o.name = n } }
-
-// WithInformerMetrics sets the provider of the metrics of [WithInformerName].
-func WithInformerMetrics(p cache.InformerMetricsProvider) Option {
-	return func(o *options) { o.fifo = p }
-}
 
 // WithLogger sets the logger for changes of state and errors. The default is the logger in the
 // context of RunWithContext (see klog.NewContext), or [slog.Default] if the context has none.

@@ -3,7 +3,6 @@ package informer
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -46,24 +45,10 @@ type Registration struct {
 	ended   bool
 }
 
-// eventHandler separates the names of informer and handler, as in client-go.
-const eventHandler = " + event handler "
-
-// handlerName returns client-go's name of a handler. Only a registration of client-go has it, so
-// handlerName makes one with an informer that never runs.
-func handlerName(h cache.ResourceEventHandler) string {
-	r, err := cache.NewSharedIndexInformer(nil, nil, 0, nil).AddEventHandler(h)
-	if err != nil {
-		return fmt.Sprintf("%T", h)
-	}
-	_, name, _ := strings.Cut(r.HasSyncedChecker().Name(), eventHandler)
-	return name
-}
-
 func (p *Processor) newRegistration(h cache.ResourceEventHandler, opts cache.HandlerOptions) *Registration {
 	r := &Registration{
 		p: p, handler: h, logger: ptr.Deref(opts.Logger, klog.Background()),
-		tracker: synctrack.NewSingleFileTracker(p.opts.Name + eventHandler + handlerName(h)),
+		tracker: synctrack.NewSingleFileTracker(fmt.Sprintf("%s + event handler %T", p.opts.Name, h)),
 		stop:    make(chan struct{}), finished: make(chan struct{}),
 		pending: buffer.NewTypedRingGrowing[delivery](buffer.RingGrowingOptions{InitialSize: listenerBuffer}),
 	}

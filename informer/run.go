@@ -9,11 +9,9 @@ import (
 
 	"github.com/go-logr/logr"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
-	"github.com/snapcache/snapcache/deltafifo"
 	"github.com/snapcache/snapcache/internal/sleep"
 	"github.com/snapcache/snapcache/reflector"
 	"github.com/snapcache/snapcache/store"
@@ -115,22 +113,15 @@ func (s *sharedIndexInformer) pipeline(ctx context.Context, coll *opened) {
 		reason = store.ReasonSkipped
 	}
 	observer := &observer{
-		Stats: NewStats(clock.RealClock{}), report: func(err error) { s.report(ctx, err) }, logger: log, feed: s.indexer.feed,
+		Stats: NewStats(clock.RealClock{}), report: func(err error) { s.report(ctx, err) }, logger: log,
 	}
-	var p *Pipeline
 	r := reflector.Options{Identity: s.identity, Logger: log, Observer: observer, Reason: reason}
 	l := Options{
 		Name: o.id, Collection: coll, Flush: o.db.Flush, Replaced: s.indexer.decoder.reset,
 		Sinks: []Sink{s.processor, observer.Stats}, StoreFailed: observer.StoreFailed,
-		Around: func(b deltafifo.Batch, apply func() error) error {
-			defer func() { s.indexer.feed.stored(coll.State().RV) }()
-			return s.indexer.feed.process(len(b.Deltas), p.Queue.Len, apply)
-		},
 	}
 	s.readFrom(coll, &r, &l)
-	p = NewPipeline(r, l)
-	observer.queue = p.Queue
-	s.indexer.feed.stored(state.RV)
+	p := NewPipeline(r, l)
 	defer o.metrics.add(&metered{s.indexer, observer.Stats, p.Queue})()
 	if err := p.Run(ctx); err != nil {
 		log.Error("the informer ends", "error", err)
@@ -168,8 +159,6 @@ type observer struct {
 	*Stats
 	report func(error) // calls the watch error handler
 	logger *slog.Logger
-	queue  *deltafifo.Queue
-	feed   *feed
 }
 
 func (o *observer) Phase(p reflector.Phase, err error) {
@@ -191,16 +180,6 @@ func (s *sharedIndexInformer) identity(ctx context.Context) (id string, err erro
 		return err
 	})
 	return id, err
-}
-
-func (o *observer) Listing(r store.Reason, read, remaining int64) {
-	o.feed.queued(o.queue.Len)
-	o.Stats.Listing(r, read, remaining)
-}
-
-func (o *observer) Event(t watch.EventType, rv string) {
-	o.feed.queued(o.queue.Len)
-	o.Stats.Event(t, rv)
 }
 
 // guarded calls a function of the program, which may run under the store's locks, and returns its
