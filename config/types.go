@@ -109,7 +109,7 @@ type Encryption struct {
 	OldKeyFiles []string `json:"oldKeyFiles,omitempty"`
 }
 
-// History limits the stored changes. The memory store always has the defaults.
+// History limits the stored changes. The memory store keeps none.
 type History struct {
 	// Retention is how long a change is kept, from [MinHistoryRetention] to [MaxHistoryRetention].
 	Retention metav1.Duration `json:"retention,omitzero"`

@@ -90,7 +90,7 @@ type member struct {
 // NewFactory returns a factory without informers.
 func NewFactory(opts FactoryOptions) (*Factory, error) {
 	if opts.Store == nil {
-		opts.Store = memory.New(memory.WithoutHistory())
+		opts.Store = memory.New()
 	}
 	if opts.TweakListOptions == nil {
 		opts.TweakListOptions = func(*metav1.ListOptions) {}

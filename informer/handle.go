@@ -141,7 +141,7 @@ func (h *handle) View() (store.View, error) {
 	}
 	if errors.Is(err, store.ErrNoCollection) {
 		var empty store.Collection
-		if empty, err = memory.New(memory.WithoutHistory()).Open(h.info); err == nil {
+		if empty, err = memory.New().Open(h.info); err == nil {
 			v, err = empty.View()
 		}
 	}

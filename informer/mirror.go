@@ -70,7 +70,7 @@ func load(durable store.Collection, decode func(*object.Object) *object.Object) 
 	}
 	// Under the stored scope at first: opened again under another one, the content then behaves as the
 	// durable collection does.
-	opened, err := memory.New(memory.WithoutHistory()).Open(durable.Info())
+	opened, err := memory.New().Open(durable.Info())
 	if err != nil {
 		return nil, err
 	}

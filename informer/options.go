@@ -54,7 +54,7 @@ func newOptions(opts []Option) options {
 		opt(&o)
 	}
 	if o.db == nil {
-		o.db, o.private = memory.New(memory.WithoutHistory()), true
+		o.db, o.private = memory.New(), true
 	}
 	return o
 }

@@ -20,30 +20,29 @@ var long = flag.Int("kubeapi.long", 1, "how many times as long TestWatchModel ru
 // bookmark, also within a coalesced replay and before or after a kill. See reflector.frame for what
 // holds for each frame. At the end each client has what the server has.
 func TestWatchModel(t *testing.T) {
-	stores(t, func(t *testing.T, dir string) {
-		var restarts, cuts int
-		// Fewer checks, as with -short, make more rounds; under an emulator one has to do.
-		enough := minRestarts
-		if os.Getenv("SNAPCACHE_TEST_EXEC") != "" {
-			enough = 1
-		}
-		for round := 0; round < *long || restarts < enough; round++ {
-			rapid.Check(t, func(rt *rapid.T) {
-				var failed any // rapid's own panics are for its goroutine
-				synctest.Test(t, func(*testing.T) {
-					defer func() { failed = recover() }()
-					watchModel(rt, dir, &restarts, &cuts)
-				})
-				if failed != nil {
-					panic(failed)
-				}
+	dir := t.TempDir()
+	var restarts, cuts int
+	// Fewer checks, as with -short, make more rounds; under an emulator one has to do.
+	enough := minRestarts
+	if os.Getenv("SNAPCACHE_TEST_EXEC") != "" {
+		enough = 1
+	}
+	for round := 0; round < *long || restarts < enough; round++ {
+		rapid.Check(t, func(rt *rapid.T) {
+			var failed any // rapid's own panics are for its goroutine
+			synctest.Test(t, func(*testing.T) {
+				defer func() { failed = recover() }()
+				watchModel(rt, dir, &restarts, &cuts)
 			})
-		}
-		t.Logf("%d restarts, %d clients that stopped within a replay", restarts, cuts)
-	})
+			if failed != nil {
+				panic(failed)
+			}
+		})
+	}
+	t.Logf("%d restarts, %d clients that stopped within a replay", restarts, cuts)
 }
 
-// minRestarts is how often agents are started again in TestWatchModel, at least, for each store: half of
+// minRestarts is how often agents are started again in TestWatchModel, at least: half of
 // the times they are killed first.
 const minRestarts = 200
 

@@ -1,6 +1,7 @@
 package kubeapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -120,7 +121,7 @@ func (w *watcher) changes(ctx context.Context, v store.View, since string) iter.
 				err = ctx.Err()
 			case gone(err), errors.As(err, new(*store.CorruptionError)):
 				h, _ := v.Horizon()
-				err = tooOld(w.rv, h.RV)
+				err = tooOld(w.rv, cmp.Or(h.RV, v.State().RV))
 			case err == nil && !strings.HasPrefix(e.Key, w.q.prefix()):
 				continue
 			}

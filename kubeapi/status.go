@@ -89,8 +89,10 @@ func sendError(w http.ResponseWriter, r *request, err error) {
 	status.Send(w, statusOf(err), r.pretty() || !status.AcceptsJSON(r.Header.Get("Accept"), true))
 }
 
-// gone reports whether a store's error means that a resourceVersion has no meaning here any more.
-func gone(err error) bool { return errors.As(err, new(*store.TooOldError)) }
+// gone reports whether a store's error means that the changes since a resourceVersion are not known any more.
+func gone(err error) bool {
+	return errors.As(err, new(*store.TooOldError)) || errors.Is(err, store.ErrNoHistory)
+}
 
 // groupResource returns the resource as errors name it.
 func groupResource(i store.Info) schema.GroupResource {

@@ -45,11 +45,10 @@ func (w *world) remove(key string) {
 	synctest.Wait()
 }
 
-// inBubble runs a test over both stores, in a bubble.
+// inBubble runs a test in a bubble.
 func inBubble(t *testing.T, fn func(t *testing.T, w *world)) {
-	stores(t, func(t *testing.T, dir string) {
-		synctest.Test(t, func(t *testing.T) { fn(t, started(t, dir)) })
-	})
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) { fn(t, started(t, dir)) })
 }
 
 func open(t *testing.T, w *world, query string, header ...string) *stream {
@@ -367,8 +366,9 @@ func TestWatchAfterAnHour(t *testing.T) {
 
 // Events are kept as soon as a client has listed, for as long as it may come back to watch.
 func TestEventsKeptForExpectedWatch(t *testing.T) {
+	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, "")
+		w := newWorld(t, dir)
 		w.always = false
 		w.start()
 		t.Cleanup(w.close)
@@ -454,30 +454,51 @@ func TestAttributesKeptForExpectedWatch(t *testing.T) {
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			stores(t, func(t *testing.T, dir string) {
-				synctest.Test(t, func(t *testing.T) {
-					w := newWorld(t, dir)
-					w.always = false
-					w.start()
-					t.Cleanup(w.close)
-					w.list()
-					synctest.Wait()
-					for _, step := range tc.steps {
-						step(t, w)
-					}
-					w.change("a/x", "web", "n1")
-					rv := strconv.Itoa(w.rv)
-					w.change("a/x", "web", "n2")
-					w.events.Skip(w.coll.State().RV) // the events are gone
-					want := "ERROR 410"
-					if tc.kept {
-						want = "DELETED a/x@" + strconv.Itoa(w.rv)
-					}
-					require.Equal(t, want, open(t, w, ofNode+rv+"&allowWatchBookmarks=true").texts()[0])
-				})
+			dir := t.TempDir()
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, dir)
+				w.always = false
+				w.start()
+				t.Cleanup(w.close)
+				w.list()
+				synctest.Wait()
+				for _, step := range tc.steps {
+					step(t, w)
+				}
+				w.change("a/x", "web", "n1")
+				rv := strconv.Itoa(w.rv)
+				w.change("a/x", "web", "n2")
+				w.events.Skip(w.coll.State().RV) // the events are gone
+				want := "ERROR 410"
+				if tc.kept {
+					want = "DELETED a/x@" + strconv.Itoa(w.rv)
+				}
+				require.Equal(t, want, open(t, w, ofNode+rv+"&allowWatchBookmarks=true").texts()[0])
 			})
 		})
 	}
+}
+
+// A store without a history has the newest events alone: a watch from before them, or a list at such a state,
+// gets 410.
+func TestWatchWithoutHistory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := started(t, "")
+		w.change("a/x", "web", "n2") // 13
+		w.change("b/x", "web", "n2")
+		for _, rest := range []string{"", "&allowWatchBookmarks=true", "&labelSelector=app%3Dweb&allowWatchBookmarks=true"} {
+			require.Len(t, open(t, w, "resourceVersion=13"+rest).texts(), 1, rest)
+		}
+		w.events.Skip("14") // the events are gone
+		for _, rest := range []string{"", "&allowWatchBookmarks=true", "&labelSelector=app%3Dweb&allowWatchBookmarks=true"} {
+			s := open(t, w, "resourceVersion=13"+rest)
+			require.Contains(t, string(s.written()), "too old resource version: 13 (14)", rest)
+			require.Equal(t, []string{"ERROR 410"}, s.texts(), rest)
+			require.Empty(t, open(t, w, "resourceVersion=14"+rest).texts(), rest)
+		}
+		old := ask(t, w.server, "/api/v1/pods?resourceVersionMatch=Exact&resourceVersion=13")
+		require.Equal(t, http.StatusGone, old.Code)
+	})
 }
 
 // What was not recorded is not left out.

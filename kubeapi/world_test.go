@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"sync/atomic"
-	"testing"
 	"testing/synctest"
 	"time"
 
@@ -368,12 +367,6 @@ func (s selection) event(c change) string {
 		typ = store.Deleted
 	}
 	return fmt.Sprintf("%s %s@%d", typ, p.key(), c.rv)
-}
-
-// stores runs a test over both stores.
-func stores(t *testing.T, fn func(t *testing.T, dir string)) {
-	t.Run("memory", func(t *testing.T) { fn(t, "") })
-	t.Run("bolt", func(t *testing.T) { fn(t, t.TempDir()) })
 }
 
 // has reports whether all events after rv are still there.

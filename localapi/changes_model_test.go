@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,7 +13,7 @@ import (
 
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
-	"github.com/snapcache/snapcache/store/memory"
+	"github.com/snapcache/snapcache/store/bolt"
 	"github.com/snapcache/snapcache/store/storetest"
 )
 
@@ -33,7 +35,11 @@ type world struct {
 }
 
 func newWorld(t *rapid.T) *world {
-	db := memory.New()
+	dir, err := os.MkdirTemp("", "changes")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	db, err := bolt.Open(filepath.Join(dir, "cache.db"), bolt.Options{HistoryRetention: storetest.HistoryRetention})
+	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	c, err := db.Open(storetest.Info("configmaps"))
 	require.NoError(t, err)

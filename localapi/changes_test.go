@@ -62,19 +62,15 @@ func eventful(t *testing.T, db store.DB) store.Collection {
 	return c
 }
 
-// namedStore is a store with one of its collections.
-type namedStore struct {
-	name string
+// eventfulStore is a store with its eventful collection.
+type eventfulStore struct {
 	store.DB
 	store.Collection
 }
 
-// stores returns the two stores, each eventful.
-func stores(t *testing.T) []namedStore {
-	mem := memory.New()
-	t.Cleanup(func() { _ = mem.Close() })
+func newEventful(t *testing.T) eventfulStore {
 	db, _ := newBolt(t)
-	return []namedStore{{"memory", mem, eventful(t, mem)}, {"bolt", db, eventful(t, db)}}
+	return eventfulStore{db, eventful(t, db)}
 }
 
 // line formats a change in short form.
@@ -102,10 +98,9 @@ func TestChanges(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = file.Close() })
 	ways := []namedSource{{"file", FromDB(file, options(t, "bolt"))}}
-	for _, s := range stores(t) {
-		src := FromDB(s.DB, options(t, s.name))
-		ways = append(ways, namedSource{s.name, src}, namedSource{"socket on " + s.name, serve(t, src)})
-	}
+	s := newEventful(t)
+	src := FromDB(s.DB, options(t, "bolt"))
+	ways = append(ways, namedSource{"bolt", src}, namedSource{"socket", serve(t, src)})
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
 			for _, tc := range []struct {
@@ -199,8 +194,7 @@ func testChangeErrors(t *testing.T, src Source) {
 
 // For cluster-scoped objects the namespace is ignored, and names have no slash.
 func TestChangesInNoNamespace(t *testing.T) {
-	db := memory.New()
-	defer db.Close()
+	db, _ := newBolt(t)
 	info := storetest.Info("configmaps")
 	info.Namespaced = false
 	c, err := db.Open(info)
@@ -216,67 +210,83 @@ func TestChangesInNoNamespace(t *testing.T) {
 // object that appeared past the checkpoint is delivered only once the checkpoint is past it;
 // otherwise its deletion would never be delivered.
 func TestChangesPastTheCheckpoint(t *testing.T) {
-	for _, s := range stores(t) {
-		src := FromDB(s.DB, options(t, s.name))
-		apply(t, s.Collection, goesOn(20), put("a", "x", "u1", 22), put("b", "new", "u9", 23))
-		got, err := changeLines(src, ChangeQuery{Since: "18"})
-		require.NoError(t, err)
-		require.Equal(t, []string{"22 MODIFIED a/x", "BOOKMARK 20"}, got)
-		apply(t, s.Collection, goesOn(23))
-		got, err = changeLines(src, ChangeQuery{Since: "20"})
-		require.NoError(t, err)
-		require.Equal(t, []string{"22 MODIFIED a/x", "23 ADDED b/new", "BOOKMARK 23"}, got)
-	}
+	s := newEventful(t)
+	src := FromDB(s.DB, options(t, "bolt"))
+	apply(t, s.Collection, goesOn(20), put("a", "x", "u1", 22), put("b", "new", "u9", 23))
+	got, err := changeLines(src, ChangeQuery{Since: "18"})
+	require.NoError(t, err)
+	require.Equal(t, []string{"22 MODIFIED a/x", "BOOKMARK 20"}, got)
+	apply(t, s.Collection, goesOn(23))
+	got, err = changeLines(src, ChangeQuery{Since: "20"})
+	require.NoError(t, err)
+	require.Equal(t, []string{"22 MODIFIED a/x", "23 ADDED b/new", "BOOKMARK 23"}, got)
 }
 
 // The changes after a state that the cache never had are not known: an object that had been created
 // then may be gone without a trace.
 func TestChangesInAGap(t *testing.T) {
-	for _, s := range stores(t) {
-		require.NoError(t, s.Apply(store.Batch{
-			Changes: []store.Change{put("a", "x", "u1", 30)}, Checkpoint: goesOn(30), Gap: &store.Gap{First: "20"},
-		}), s.name)
-		src := FromDB(s.DB, options(t, s.name))
-		_, err := changeLines(src, ChangeQuery{Since: "25"})
-		require.ErrorIs(t, err, ErrTooOld, s.name)
-		require.ErrorContains(t, err, "resourceVersion 25", s.name)
-		for _, since := range []string{"18", "19"} {
-			got, err := changeLines(src, ChangeQuery{Since: since})
-			require.NoError(t, err, s.name)
-			require.Equal(t, []string{"30 MODIFIED a/x", "BOOKMARK 30"}, got, s.name)
-		}
+	s := newEventful(t)
+	require.NoError(t, s.Apply(store.Batch{
+		Changes: []store.Change{put("a", "x", "u1", 30)}, Checkpoint: goesOn(30), Gap: &store.Gap{First: "20"},
+	}))
+	src := FromDB(s.DB, options(t, "bolt"))
+	_, err := changeLines(src, ChangeQuery{Since: "25"})
+	require.ErrorIs(t, err, ErrTooOld)
+	require.ErrorContains(t, err, "resourceVersion 25")
+	for _, since := range []string{"18", "19"} {
+		got, err := changeLines(src, ChangeQuery{Since: since})
+		require.NoError(t, err)
+		require.Equal(t, []string{"30 MODIFIED a/x", "BOOKMARK 30"}, got)
 	}
 }
 
 // Since a time before a collection's first list: all that was ever received. The same time is too old
 // once a change is gone.
 func TestChangesSinceBeforeFirstList(t *testing.T) {
-	for _, s := range stores(t) {
-		first := goesOn(10)
-		first.ListReason = store.ReasonInitial
-		require.NoError(t, s.DB.Drop("configmaps"))
-		c, err := s.DB.Open(storetest.Info("configmaps"))
-		require.NoError(t, err)
-		replace(t, c, first, put("a", "x", "u1", 4), put("a", "y", "u2", 7))
-		src := FromDB(s.DB, options(t, s.name))
-		for _, tc := range []namedSource{{s.name, src}, {"socket", serve(t, src)}} {
-			for _, since := range []time.Time{at(1), at(10)} {
-				got, err := changeLines(tc.src, ChangeQuery{SinceTime: since})
-				require.NoError(t, err, tc.name)
-				require.Equal(t, []string{"BOOKMARK 10"}, got, tc.name)
-			}
-			status, err := tc.src.Status(context.Background())
-			require.NoError(t, err)
-			require.Equal(t, store.Horizon{RV: "10", Time: at(10), First: true}, status.Collections[0].HistorySince, tc.name)
+	s := newEventful(t)
+	first := goesOn(10)
+	first.ListReason = store.ReasonInitial
+	require.NoError(t, s.DB.Drop("configmaps"))
+	c, err := s.DB.Open(storetest.Info("configmaps"))
+	require.NoError(t, err)
+	replace(t, c, first, put("a", "x", "u1", 4), put("a", "y", "u2", 7))
+	src := FromDB(s.DB, options(t, "bolt"))
+	for _, tc := range []namedSource{{"bolt", src}, {"socket", serve(t, src)}} {
+		for _, since := range []time.Time{at(1), at(10)} {
+			got, err := changeLines(tc.src, ChangeQuery{SinceTime: since})
+			require.NoError(t, err, tc.name)
+			require.Equal(t, []string{"BOOKMARK 10"}, got, tc.name)
 		}
-		apply(t, c, goesOn(12), put("a", "x", "u1", 11), put("b", "n", "u4", 12))
-		got, err := changeLines(src, ChangeQuery{SinceTime: at(1)})
-		require.NoError(t, err, s.name)
-		require.Equal(t, []string{"11 MODIFIED a/x", "12 ADDED b/n", "BOOKMARK 12"}, got, s.name)
-		apply(t, c, goesOn(13), put("a", "x", "u1", 13), del("a/y", 13))
-		_, err = changeLines(src, ChangeQuery{SinceTime: at(1)})
-		require.ErrorIs(t, err, ErrTooOld, "no resourceVersion is left for the deletion")
+		status, err := tc.src.Status(context.Background())
+		require.NoError(t, err)
+		require.Equal(t, store.Horizon{RV: "10", Time: at(10), First: true}, status.Collections[0].HistorySince, tc.name)
 	}
+	apply(t, c, goesOn(12), put("a", "x", "u1", 11), put("b", "n", "u4", 12))
+	got, err := changeLines(src, ChangeQuery{SinceTime: at(1)})
+	require.NoError(t, err)
+	require.Equal(t, []string{"11 MODIFIED a/x", "12 ADDED b/n", "BOOKMARK 12"}, got)
+	apply(t, c, goesOn(13), put("a", "x", "u1", 13), del("a/y", 13))
+	_, err = changeLines(src, ChangeQuery{SinceTime: at(1)})
+	require.ErrorIs(t, err, ErrTooOld, "no resourceVersion is left for the deletion")
+}
+
+// A store without a history answers with the remedy.
+func TestChanges_NoHistory(t *testing.T) {
+	db := memory.New()
+	defer db.Close()
+	fill(t, db, storetest.Info("configmaps"), true, nil)
+	src := FromDB(db, options(t, "memory"))
+	for _, tc := range []namedSource{{"memory", src}, {"socket", serve(t, src)}} {
+		for _, q := range []ChangeQuery{{Since: "4"}, {Since: "5"}, {SinceTime: at(10)}} {
+			_, err := changeLines(tc.src, q)
+			require.ErrorIs(t, err, store.ErrNoHistory, tc.name)
+			require.EqualError(t, err, "collection configmaps: the store keeps no history of changes: "+
+				"set store.type: bolt in the agent's configuration")
+		}
+	}
+	answer := get(t, serveHandler(t, Handler(src)), "/v1alpha1/collections/configmaps/changes?since=5")
+	require.Equal(t, 501, answer.code)
+	require.Contains(t, string(answer.body), `"reason":"NoHistory"`)
 }
 
 // Corrupt entries don't hide the others, but no bookmark follows them.
@@ -334,13 +344,12 @@ func TestHistoryCorrupt(t *testing.T) {
 
 // The status contains the beginning of the history.
 func TestStatusHasStartOfHistory(t *testing.T) {
-	for _, s := range stores(t) {
-		src := FromDB(s.DB, options(t, s.name))
-		for _, tc := range []namedSource{{s.name, src}, {"socket", serve(t, src)}} {
-			status, err := tc.src.Status(context.Background())
-			require.NoError(t, err)
-			require.Equal(t, store.Horizon{RV: "10", Time: at(10)}, status.Collections[0].HistorySince, tc.name)
-		}
+	s := newEventful(t)
+	src := FromDB(s.DB, options(t, "bolt"))
+	for _, tc := range []namedSource{{"bolt", src}, {"socket", serve(t, src)}} {
+		status, err := tc.src.Status(context.Background())
+		require.NoError(t, err)
+		require.Equal(t, store.Horizon{RV: "10", Time: at(10)}, status.Collections[0].HistorySince, tc.name)
 	}
 }
 
@@ -362,7 +371,7 @@ func TestChanges_WrongClock(t *testing.T) {
 		"14 years ahead then":       {0, 14 * year, want},
 		"ahead before, behind then": {14 * year, -26 * year, want},
 	} {
-		db := memory.New()
+		db, _ := newBolt(t)
 		c, err := db.Open(storetest.Info("configmaps"))
 		require.NoError(t, err)
 		change := func(rv int, at time.Time, changes ...store.Change) {

@@ -56,37 +56,36 @@ type follower struct {
 // received all existing changes.
 func following(t *testing.T, test func(t *testing.T, f *follower)) {
 	for _, way := range []string{"", "socket"} {
-		for _, s := range stores(t) {
-			t.Run(s.name+way, func(t *testing.T) {
-				ctx, cancel := context.WithTimeout(context.Background(), patience)
-				defer cancel()
-				f := &follower{t: t, c: s.Collection, bell: &bell{}, stop: make(chan struct{}), cancel: cancel, lines: make(chan string), ended: make(chan error, 1)}
-				opts := options(t, s.name)
-				opts.Changed, opts.Done = f.bell.next, f.stop
-				src := FromDB(s.DB, opts)
-				if way != "" {
-					src = serve(t, src)
-				}
-				go func() {
-					f.ended <- src.Changes(ctx, "configmaps", ChangeQuery{Since: "15", Follow: true}, func(c Change) error {
-						select {
-						case f.lines <- line(c):
-							return nil
-						case <-ctx.Done():
-							return ctx.Err()
-						}
-					})
-				}()
-				f.expect("17 DELETED b/n", "18 ADDED a/y", "BOOKMARK 18")
-				test(t, f)
-				cancel()
-				select {
-				case <-f.ended:
-				case <-f.lines:
-					t.Error("more changes than expected")
-				}
-			})
-		}
+		s := newEventful(t)
+		t.Run("bolt"+way, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			defer cancel()
+			f := &follower{t: t, c: s.Collection, bell: &bell{}, stop: make(chan struct{}), cancel: cancel, lines: make(chan string), ended: make(chan error, 1)}
+			opts := options(t, "bolt")
+			opts.Changed, opts.Done = f.bell.next, f.stop
+			src := FromDB(s.DB, opts)
+			if way != "" {
+				src = serve(t, src)
+			}
+			go func() {
+				f.ended <- src.Changes(ctx, "configmaps", ChangeQuery{Since: "15", Follow: true}, func(c Change) error {
+					select {
+					case f.lines <- line(c):
+						return nil
+					case <-ctx.Done():
+						return ctx.Err()
+					}
+				})
+			}()
+			f.expect("17 DELETED b/n", "18 ADDED a/y", "BOOKMARK 18")
+			test(t, f)
+			cancel()
+			select {
+			case <-f.ended:
+			case <-f.lines:
+				t.Error("more changes than expected")
+			}
+		})
 	}
 }
 
@@ -158,29 +157,28 @@ func TestFollowPastTheCheckpoint(t *testing.T) {
 
 // A change between reading a view and waiting is not missed.
 func TestFollowMissesNothing(t *testing.T) {
-	for _, s := range stores(t) {
-		b := &bell{}
-		opts := options(t, s.name)
-		opts.Changed = b.next
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		rv := 18
-		err := FromDB(s.DB, opts).Changes(ctx, "configmaps", ChangeQuery{Since: "18", Follow: true}, func(c Change) error {
-			if c.Type != Bookmark {
-				return nil
-			}
-			require.Equal(t, fmt.Sprint(rv), c.ResourceVersion)
-			if rv++; rv == 50 {
-				cancel()
-				return nil
-			}
-			apply(t, s.Collection, goesOn(rv), put("a", "x", "u1", rv))
-			b.ring()
+	s := newEventful(t)
+	b := &bell{}
+	opts := options(t, "bolt")
+	opts.Changed = b.next
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	rv := 18
+	err := FromDB(s.DB, opts).Changes(ctx, "configmaps", ChangeQuery{Since: "18", Follow: true}, func(c Change) error {
+		if c.Type != Bookmark {
 			return nil
-		})
-		require.ErrorIs(t, err, context.Canceled, s.name)
-		require.Equal(t, 50, rv)
-	}
+		}
+		require.Equal(t, fmt.Sprint(rv), c.ResourceVersion)
+		if rv++; rv == 50 {
+			cancel()
+			return nil
+		}
+		apply(t, s.Collection, goesOn(rv), put("a", "x", "u1", rv))
+		b.ring()
+		return nil
+	})
+	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, 50, rv)
 }
 
 // A history that is gone can't be followed, even if its resourceVersions continue.

@@ -33,6 +33,7 @@ var sentinels = []struct {
 	{store.ErrNoIndex, "NoIndex", http.StatusNotFound},
 	{ErrBadQuery, "BadRequest", http.StatusBadRequest},
 	{ErrTooOld, "TooOld", http.StatusGone},
+	{store.ErrNoHistory, "NoHistory", http.StatusNotImplemented},
 	{store.ErrAhead, "Ahead", http.StatusGatewayTimeout}, // the status that a kube-apiserver uses
 	{ErrNoFollow, "NoFollow", http.StatusNotImplemented},
 	{ErrNoAgent, "Stopping", http.StatusServiceUnavailable},

@@ -37,6 +37,10 @@ var (
 	// ErrAhead means that a collection has not reached a resourceVersion yet.
 	ErrAhead = errors.New("ahead of the cache")
 
+	// ErrNoHistory means that a store keeps no history, so that the changes of a collection since some
+	// point can't be read.
+	ErrNoHistory = errors.New("the store keeps no history of changes")
+
 	// ErrLocked means that another process has the database open.
 	ErrLocked = errors.New("database is in use by another process")
 

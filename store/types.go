@@ -409,14 +409,14 @@ type View interface {
 	// can skip from value to value.
 	IndexEntries(index, prefix string, after IndexEntry) iter.Seq2[IndexEntry, error]
 
-	// Horizon returns where the collection's history begins.
+	// Horizon returns where the collection's history begins. It is zero if the store keeps none.
 	Horizon() (Horizon, error)
 
 	// Changes iterates over the changes after the resourceVersion since, in ascending order of
 	// resourceVersions: the newest change of each key, and each deletion. To continue later, pass
 	// State().RV of this view as since: then no entry is left out, but one past that RV may come
 	// again. The error is a *TooOldError if the history does not reach back to since, and wraps
-	// ErrAhead if since is past the checkpoint. A corrupt entry is reported as *CorruptionError and
+	// ErrAhead if since is past the checkpoint, or ErrNoHistory if the store keeps none. A corrupt entry is reported as *CorruptionError and
 	// skipped: the changes are not complete then.
 	Changes(since string) iter.Seq2[Event, error]
 

@@ -102,6 +102,7 @@ func TestExitCode(t *testing.T) {
 		{fmt.Errorf("x: %w", localapi.ErrNotSynced), exitNotSynced},
 		{fmt.Errorf("x: %w", store.ErrNoCollection), exitUsage},
 		{fmt.Errorf("x: %w", store.ErrNoIndex), exitUsage},
+		{fmt.Errorf("x: %w", store.ErrNoHistory), exitUsage},
 		{fmt.Errorf("x: %w", localapi.ErrBadQuery), exitUsage},
 		{fmt.Errorf("x: %w", localapi.ErrNoAgent), exitFailure},
 		{fmt.Errorf("x: %w", store.ErrForeign), exitCorrupt},

@@ -44,8 +44,9 @@ standard error has the beginning, and all changes since are printed.
 
 Exits with 5 if --since is before the history otherwise, or if the history that was
 followed is gone: a program that keeps a copy then has to read everything again
-(snapcache dump). Exits with 3 if the resource was never synced, and with 4, without a
-BOOKMARK, if stored records are corrupt; the others are printed.`
+(snapcache dump). Exits with 2 if the agent has store.type memory, which keeps no
+history, with 3 if the resource was never synced, and with 4, without a BOOKMARK, if
+stored records are corrupt; the others are printed.`
 
 const sinceHelp = "a resourceVersion (snapcache inspect shows them), a duration such as 30m, or a time such as 2026-01-02T15:04:05Z"
 

@@ -46,7 +46,8 @@ func exitCode(err error) int {
 	case errors.As(err, &coded):
 		return coded.code
 	case errors.Is(err, store.ErrNoCollection), errors.Is(err, store.ErrNoIndex), errors.Is(err, localapi.ErrBadQuery),
-		errors.As(err, new(*config.Error)), errors.As(err, new(*agent.UsageError)), errors.As(err, new(cli.ExitCoder)):
+		errors.Is(err, store.ErrNoHistory), errors.As(err, new(*config.Error)), errors.As(err, new(*agent.UsageError)),
+		errors.As(err, new(cli.ExitCoder)):
 		return exitUsage // urfave/cli returns an ExitCoder for an unknown help topic
 	case errors.Is(err, localapi.ErrNotSynced):
 		return exitNotSynced

@@ -122,10 +122,16 @@ func described(db store.DB, id string) *store.Description {
 }
 
 func cachedSite(t *testing.T) site {
-	db := memory.New()
-	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	db := newBolt(t)
 	cached(t, db)
 	return newSite(db)
+}
+
+func newBolt(t *testing.T) *bolt.DB {
+	db, err := bolt.Open(filepath.Join(t.TempDir(), "cache.db"), bolt.Options{HistoryRetention: storetest.HistoryRetention})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	return db
 }
 
 // page is an answer.
@@ -392,8 +398,7 @@ func TestBrowse_Pages(t *testing.T) {
 
 // Of very many changes a page has the newest, and one with a short history has a note about it.
 func TestBrowse_Changes(t *testing.T) {
-	db := memory.New()
-	defer db.Close()
+	db := newBolt(t)
 	c := list(t, db, info("nodes", "Node", false), checkpoint(5, 10*time.Minute))
 	s := newSite(db)
 	a := s.get(t, "/browse/nodes/changes")
@@ -414,6 +419,21 @@ func TestBrowse_Changes(t *testing.T) {
 	}
 	require.Equal(t, 200, s.get(t, a.links(found[0][1])[0]).code)
 	require.Contains(t, s.get(t, "/browse/nodes/object?key=edge-1").text, "Change added 5m ago")
+}
+
+// The pages of a store without a history have a reason in place of the changes.
+func TestBrowse_NoHistory(t *testing.T) {
+	db := memory.New()
+	defer db.Close()
+	cached(t, db)
+	s := newSite(db)
+	const why = "the store keeps no history of changes: set store.type: bolt"
+	a := s.get(t, "/browse/configmaps/changes")
+	require.Equal(t, 501, a.code)
+	require.Contains(t, a.text, why)
+	a = s.get(t, "/browse/configmaps/object?key=shop/till")
+	require.Equal(t, 200, a.code)
+	require.Contains(t, a.text, why)
 }
 
 // Corrupt records are named, and don't hide the others.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/dustin/go-humanize/english"
@@ -35,6 +36,9 @@ func (h *handler) object(r *http.Request, s *sheet) error {
 	}
 	var last localapi.Change
 	q := localapi.ChangeQuery{Since: c.HistorySince.RV, Key: key}
+	if q.Since == "" {
+		q.SinceTime = time.Unix(0, 0) // the error has the reason why there is no history
+	}
 	failed := h.opts.Source.Changes(r.Context(), c.ID, q, func(x localapi.Change) error {
 		if x.Type != localapi.Bookmark {
 			last = x

@@ -47,7 +47,7 @@ var _ store.Collection = (*Collection)(nil)
 
 // Reopen implements [store.Collection], and opens the collection for the first time.
 func (c *Collection) Reopen(info store.Info, all ...store.Index) error {
-	indexes, attributes, err := store.SortIndexes(all)
+	indexes, _, err := store.SortIndexes(all) // no history, so that its index has no use
 	if err == nil && info.ID != c.id {
 		err = fmt.Errorf("it can't be opened again as %s", info.ID)
 	}
@@ -62,10 +62,10 @@ func (c *Collection) Reopen(info store.Info, all ...store.Index) error {
 	c.want = &info
 	c.db.owners.Update(c.owner, info)
 	sameScope := c.now.info.Scope() == info.Scope()
-	if sameScope && c.now.hasIndexes(indexes, attributes) {
+	if sameScope && c.now.hasIndexes(indexes) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.now.info, c.now.indexes, c.now.feed.attributes = &info, indexes, attributes
+		c.now.info, c.now.indexes = &info, indexes
 		c.changedLocked()
 		return nil
 	}
@@ -78,7 +78,7 @@ func (c *Collection) Reopen(info store.Info, all ...store.Index) error {
 	if sameScope {
 		d.info = &info
 	}
-	d.reindex(indexes, attributes)
+	d.reindex(indexes)
 	c.installLocked(d)
 	return nil
 }
@@ -100,7 +100,7 @@ func (c *collection) draftLocked() *content {
 	s := c.snapshot()
 	c.mu.Lock()
 	d := *c.now
-	d.feed, d.values = c.now.feed.copy(), c.now.values.copy()
+	d.values = c.now.values.copy()
 	c.mu.Unlock()
 	d.trees, d.records, d.byKey = s.trees.copy(), slices.Clone(d.records), maps.Clone(d.byKey)
 	return &d
@@ -137,7 +137,7 @@ func (c *collection) snapshot() *snapshot {
 		return c.seen
 	}
 	now, version, catchUp := c.now, c.version, c.now.catchUp()
-	s = &snapshot{info: now.info, state: now.state, indexes: now.indexes, feed: now.feed.copy(), gone: now.gone, about: c.about}
+	s = &snapshot{info: now.info, state: now.state, indexes: now.indexes, gone: now.gone, about: c.about}
 	c.mu.Unlock()
 	t := catchUp()
 	s.trees = t.copy()
@@ -195,17 +195,13 @@ func (c *Collection) Apply(b store.Batch) error {
 	}
 	if len(changes) > mostInPlace {
 		d := c.draftLocked()
-		if err := d.apply(changes, &b, c.db.forgetful); err != nil {
-			return c.wrap(err)
-		}
+		d.apply(changes, b.Checkpoint)
 		c.installLocked(d)
 	} else {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.changedLocked()
-		if err := c.now.apply(changes, &b, c.db.forgetful); err != nil {
-			return c.wrap(err)
-		}
+		c.now.apply(changes, b.Checkpoint)
 	}
 	c.db.commits.Add(1)
 	return nil
@@ -218,7 +214,7 @@ func (c *Collection) Replace() (store.Replacement, error) {
 	if err := c.writableLocked(); err != nil {
 		return nil, c.wrap(err)
 	}
-	c.repl = &replacement{c: c, info: c.want, draft: c.draftLocked(), touched: map[string]string{}}
+	c.repl = &replacement{c: c, info: c.want, draft: c.draftLocked()}
 	return c.repl, nil
 }
 

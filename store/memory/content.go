@@ -4,7 +4,6 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/snapcache/snapcache/internal/history"
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 )
@@ -52,7 +51,7 @@ type change struct {
 }
 
 func newContent(info *store.Info) *content {
-	return &content{snapshot: snapshot{info: info, feed: newFeed(history.Head{}, nil)}, byKey: map[string]entry{}, stale: true}
+	return &content{snapshot: snapshot{info: info}, byKey: map[string]entry{}, stale: true}
 }
 
 // object returns the object at key, nil if there is none.
@@ -90,51 +89,37 @@ func (c *content) indexValues(o *object.Object) [][]string {
 	return values
 }
 
-// apply makes prepared changes of a batch, and sets its checkpoint unless that is zero. If forgetful
-// is set, it records no history.
-func (c *content) apply(changes []change, b *store.Batch, forgetful bool) error {
-	var log []history.Change
-	if !forgetful {
-		if err := c.feed.begin(); err != nil {
-			return err // in memory it never fails
-		}
-	}
+// apply makes prepared changes of a batch, and sets its checkpoint unless that is zero.
+func (c *content) apply(changes []change, next store.Checkpoint) {
 	for i := range changes {
-		if old := c.set(&changes[i]); !forgetful {
-			log = append(log, c.feed.change(changes[i].Change, old))
-		}
+		c.set(&changes[i])
 	}
-	known := c.state.RV
-	if b.Checkpoint != (store.Checkpoint{}) {
-		c.state.Checkpoint = b.Checkpoint
+	if next != (store.Checkpoint{}) {
+		c.state.Checkpoint = next
 	}
-	if forgetful {
-		return nil
-	}
-	return c.feed.record(log, b.Gap, known, &c.state.Checkpoint)
 }
 
-// set makes one change and returns the object that was at its key, nil if there was none.
-func (c *content) set(ch *change) (was *object.Object) {
+// set makes one change.
+func (c *content) set(ch *change) {
 	at, had := c.byKey[ch.Key]
 	pos := at.pos
 	if !had && ch.Object == nil {
-		return nil
+		return
 	}
 	next := &record{ch.Key, ch.Object, value(ch.Object), ch.values}
 	var values [][]string
 	if had {
 		old := c.records[pos]
-		was, values, next.key = old.object, old.values, old.key
+		values, next.key = old.values, old.key
 		if slices.EqualFunc(values, next.values, slices.Equal[[]string]) {
 			next.values = values
 		}
-		c.count(-1, was)
+		c.count(-1, old.object)
 	}
 	c.behind(next.key, values)
 	if next.object == nil {
 		c.remove(pos)
-		return was
+		return
 	}
 	if !had {
 		pos = int32(len(c.records))
@@ -142,7 +127,6 @@ func (c *content) set(ch *change) (was *object.Object) {
 	}
 	c.count(1, next.object)
 	c.put(next, pos)
-	return was
 }
 
 func (c *content) put(r *record, pos int32) {
@@ -231,9 +215,9 @@ func (c *content) catchUp() func() trees {
 
 // reindex replaces the indexes of a draft. If they are others, it calls their functions for all
 // objects.
-func (c *content) reindex(indexes []store.Index, attributes *store.Index) {
-	same := c.hasIndexes(indexes, c.feed.attributes)
-	c.indexes, c.feed.attributes = indexes, attributes
+func (c *content) reindex(indexes []store.Index) {
+	same := c.hasIndexes(indexes)
+	c.indexes = indexes
 	if same {
 		return
 	}
@@ -244,8 +228,7 @@ func (c *content) reindex(indexes []store.Index, attributes *store.Index) {
 }
 
 // hasIndexes reports whether the collection has exactly these indexes, by name and spec.
-func (c *content) hasIndexes(indexes []store.Index, attributes *store.Index) bool {
+func (c *content) hasIndexes(indexes []store.Index) bool {
 	same := func(a, b store.Index) bool { return a.Name == b.Name && a.Spec == b.Spec }
-	was := c.feed.attributes
-	return slices.EqualFunc(c.indexes, indexes, same) && (was == attributes || was != nil && attributes != nil && same(*was, *attributes))
+	return slices.EqualFunc(c.indexes, indexes, same)
 }

@@ -24,11 +24,7 @@ func TestChangesBesideModel(t *testing.T) {
 		return strings.Fields(strings.ReplaceAll(o.Labels()["words"], "-", " "))
 	}}
 	rapid.Check(t, func(t *rapid.T) {
-		var opts []memory.Option
-		if rapid.Bool().Draw(t, "without history") {
-			opts = append(opts, memory.WithoutHistory())
-		}
-		coll, err := memory.New(opts...).Open(storetest.Info("configmaps"), words, store.LabelIndex("app", "app"))
+		coll, err := memory.New().Open(storetest.Info("configmaps"), words, store.LabelIndex("app", "app"))
 		require.NoError(t, err)
 		model, rv := map[string]*object.Object{}, 1
 		draw := func() store.Change {

@@ -23,28 +23,12 @@ type DB struct {
 	views   sync.WaitGroup // open views; Add is called under mu and only if not closed
 	commits atomic.Int64
 	owners  store.Owners
-
-	forgetful bool // collections keep no history
 }
 
 var _ store.DB = (*DB)(nil)
 
 // New returns an empty store.
-func New(opts ...Option) *DB {
-	db := &DB{collections: make(map[string]*collection)}
-	for _, opt := range opts {
-		opt(db)
-	}
-	return db
-}
-
-// Option is an option of [New].
-type Option func(*DB)
-
-// WithoutHistory makes a store without history, for programs that never call Changes, such as an
-// informer: the history is half of the cost of a change. [store.View.Horizon] is zero then, and
-// Changes always fails with a [store.TooOldError].
-func WithoutHistory() Option { return func(db *DB) { db.forgetful = true } }
+func New() *DB { return &DB{collections: make(map[string]*collection)} }
 
 // Open implements [store.DB].
 func (db *DB) Open(info store.Info, indexes ...store.Index) (store.Collection, error) {

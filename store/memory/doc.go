@@ -1,7 +1,7 @@
 // Package memory is the store without the disk: for tests, for `--store memory` and for informers.
 //
-// It fulfils the contract of package store except durability, and passes the suite in
-// store/storetest as store/bolt does. A collection has its newest state twice:
+// It fulfils the contract of package store except durability and the history of changes, and passes the
+// suite in store/storetest as store/bolt does. A collection has its newest state twice:
 //
 //   - A map by key for single reads, and an array for lists, which batches change in place under a
 //     short lock. The array is copied on write, so a list does not hold that lock.

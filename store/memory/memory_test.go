@@ -28,3 +28,27 @@ func TestSuite(t *testing.T) {
 		return harness{db}
 	})
 }
+
+func TestNoHistory(t *testing.T) {
+	db := memory.New()
+	defer func() { require.NoError(t, db.Close()) }()
+	c, err := db.Open(storetest.Info("configmaps"))
+	require.NoError(t, err)
+	require.NoError(t, c.Apply(store.Batch{
+		Changes: []store.Change{storetest.Put(storetest.Object("shop", "a", "u", "5", nil, ""))}, Checkpoint: storetest.Checkpoint(5),
+	}))
+	v, err := c.View()
+	require.NoError(t, err)
+	defer v.Close()
+	horizon, err := v.Horizon()
+	require.NoError(t, err)
+	require.Zero(t, horizon)
+	for _, since := range []string{"", "4", "5"} {
+		events := 0
+		for _, err := range v.Changes(since) {
+			events++
+			require.ErrorIs(t, err, store.ErrNoHistory)
+		}
+		require.Equal(t, 1, events)
+	}
+}

@@ -18,7 +18,7 @@ import (
 // that were replaced since, although no other view follows.
 func TestReplacedObjectsAreReleased(t *testing.T) {
 	const objects = 5000
-	db := memory.New(memory.WithoutHistory())
+	db := memory.New()
 	defer func() { require.NoError(t, db.Close()) }()
 	c, err := db.Open(storetest.Info("test"))
 	require.NoError(t, err)

@@ -2,10 +2,7 @@ package memory
 
 import (
 	"errors"
-	"maps"
-	"slices"
 
-	"github.com/snapcache/snapcache/internal/history"
 	"github.com/snapcache/snapcache/store"
 )
 
@@ -16,10 +13,8 @@ type replacement struct {
 	info *store.Info // the collection's Info after Commit
 
 	// The fields below are owned by the one goroutine that uses the replacement.
-	draft   *content
-	touched map[string]string // all changed keys, with the resourceVersion of a deletion if known
-	highest string            // highest resourceVersion of a new object
-	failed  error             // why it can only be aborted; nil if it can be used
+	draft  *content
+	failed error // why it can only be aborted; nil if it can be used
 }
 
 var _ store.Replacement = (*replacement)(nil)
@@ -35,11 +30,7 @@ func (r *replacement) Apply(changes []store.Change) error {
 		return r.c.wrap(err)
 	}
 	for i := range prepared {
-		ch := &prepared[i]
-		r.draft.set(ch)
-		if r.touched[ch.Key] = ch.RV; ch.Object != nil {
-			r.highest = history.Higher(r.highest, ch.Object.GetResourceVersion())
-		}
+		r.draft.set(&prepared[i])
 	}
 	return nil
 }
@@ -54,35 +45,11 @@ func (r *replacement) Commit(cp store.Checkpoint) error {
 	if r.c.repl != r { // the collection was dropped meanwhile
 		return r.c.wrap(store.ErrNoCollection)
 	}
-	if err := r.recordLocked(cp); err != nil {
-		return r.c.wrap(err)
-	}
 	r.draft.info, r.draft.state.Checkpoint, r.draft.state.Synced = r.info, cp, true
 	r.c.installLocked(r.draft)
 	r.c.db.commits.Add(1)
 	r.endLocked()
 	return nil
-}
-
-// recordLocked adds the difference to the history, or begins another history.
-func (r *replacement) recordLocked(cp store.Checkpoint) error {
-	was, d := r.c.now, r.draft
-	switch {
-	case r.c.db.forgetful:
-		return nil
-	case was.info.Scope() != r.info.Scope() || !store.ContinuesHistory(was.state, cp) || !d.feed.head.Recording():
-		d.feed = newFeed(history.Begin(cp, r.highest, d.feed.attributes), d.feed.attributes)
-		return nil
-	}
-	if err := d.feed.begin(); err != nil {
-		return err
-	}
-	var changes []history.Change
-	for _, key := range slices.Sorted(maps.Keys(r.touched)) {
-		ch := store.Change{Key: key, Object: d.object(key), RV: r.touched[key]}
-		changes = append(changes, d.feed.change(ch, was.object(key)))
-	}
-	return d.feed.record(changes, &store.Gap{}, was.state.RV, &cp)
 }
 
 // Abort implements [store.Replacement].
@@ -98,7 +65,7 @@ func (r *replacement) endLocked() {
 	if r.c.repl == r {
 		r.c.repl = nil
 	}
-	r.draft, r.touched, r.failed = nil, nil, errEnded
+	r.draft, r.failed = nil, errEnded
 }
 
 // errEnded means that a replacement was already committed or aborted.

@@ -13,8 +13,7 @@ import (
 type snapshot struct {
 	info    *store.Info // never changed
 	state   store.State
-	indexes []store.Index // by name
-	feed    feed
+	indexes []store.Index     // by name
 	gone    bool              // the collection was dropped
 	about   store.Description // only for readers, see collection.about
 	trees

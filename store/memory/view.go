@@ -101,6 +101,23 @@ func scan[T any](v *view, prefix, after string, of func(*record) T) iter.Seq2[T,
 	}
 }
 
+// Horizon implements [store.View]. It is zero.
+func (v *view) Horizon() (store.Horizon, error) { return store.Horizon{}, v.usable() }
+
+// Changes implements [store.View].
+func (v *view) Changes(string) iter.Seq2[store.Event, error] {
+	return func(yield func(store.Event, error) bool) {
+		err := v.usable()
+		if err == nil {
+			err = store.ErrNoHistory
+		}
+		yield(store.Event{}, err)
+	}
+}
+
+// Skips implements [store.View].
+func (v *view) Skips(string) (bool, error) { return false, v.usable() }
+
 // Close implements [store.View].
 func (v *view) Close() {
 	if !v.closed {

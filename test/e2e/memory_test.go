@@ -9,7 +9,7 @@ import (
 )
 
 // TestMemoryStore runs an agent without a database: it catches up like the others, leaves nothing
-// on disk, and is empty after a restart.
+// on disk, has no history, and is empty after a restart.
 func TestMemoryStore(t *testing.T) {
 	t.Parallel()
 	cp := quietControlPlane(t)
@@ -21,6 +21,9 @@ func TestMemoryStore(t *testing.T) {
 			require.Equal(t, "list: initial", c.Verdict, id)
 			require.EqualValues(t, 1, c.Lists, id)
 		}
+		changes := x.run("changes", "configmaps", "--since", "1h", "--config", x.config)
+		require.Equal(t, 2, changes.code, changes.stderr)
+		require.Contains(t, changes.stderr, "the store keeps no history of changes: set store.type: bolt in the agent's configuration")
 		a.stop()
 	}
 	require.NoFileExists(t, x.db)

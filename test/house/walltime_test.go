@@ -84,7 +84,6 @@ var wallTime = map[string]string{
 	"store/bolt/internal/writeback/log.go":      "monotonic",
 	"store/bolt/rekey.go":                       "monotonic",
 	"store/bolt/trim.go":                        "compared: TestHistoryRetention_WrongClock",
-	"store/memory/feed.go":                      "monotonic",
 	"upstream/failover.go":                      "monotonic",
 	"upstream/list.go":                          "monotonic",
 	"upstream/missed.go":                        "monotonic",

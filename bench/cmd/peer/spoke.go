@@ -17,13 +17,14 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/client-go/tools/cache"
+
 	"github.com/snapcache/snapcache/deltafifo"
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/reflector"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/memory"
 	"github.com/snapcache/snapcache/upstream"
-	"k8s.io/client-go/tools/cache"
 )
 
 // stored is an object in a spoke; the zero value for one that was deleted.
@@ -100,7 +101,7 @@ func runSpoke(ctx context.Context, s settings, _ *delays) (*cached, error) {
 // canaries returns a collection with the newest objects of the checkpoint, which the server is asked for
 // before a resume.
 func (s *spoke) canaries(kind string) (store.Collection, error) {
-	c, err := memory.New(memory.WithoutHistory()).Open(store.Info{ID: "newest"})
+	c, err := memory.New().Open(store.Info{ID: "newest"})
 	if err != nil {
 		return nil, err
 	}
