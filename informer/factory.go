@@ -285,7 +285,7 @@ func (g GenericInformer) Lister() cache.GenericLister {
 //	generated := informer.Generated[internalinterfaces.NewInformerFunc]{Factory: factory}
 //	pods := core.New(generated, namespace, nil).V1().Pods()
 //
-// Namespace and selectors are the factory's; those given to core.New have no effect.
+// Namespace and selectors are the factory's; arguments of core.New have no effect.
 type Generated[F any] struct{ *Factory }
 
 // InformerFor returns the informer of objects like obj, in place of the one that newFunc would make.

@@ -67,7 +67,7 @@ func (h *handle) openLocked(decode func(*object.Object) *object.Object) (*opened
 	return &opened{Collection: c, memory: memoryOf(c)}, nil
 }
 
-// hinted adds to the error of a collection in use what a program with informers can do.
+// hinted adds a hint for programs with informers to the error of a collection in use.
 func hinted(err error) error {
 	if errors.Is(err, ErrInUse) {
 		err = fmt.Errorf("%w; share that informer or its factory, or give this one another id or store (informer.WithStore)",

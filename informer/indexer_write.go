@@ -24,7 +24,7 @@ func (x *Indexer) Update(obj any) error {
 	return x.apply(change, obj)
 }
 
-// Delete removes what is stored under obj's key.
+// Delete removes the object that is stored under obj's key.
 func (x *Indexer) Delete(obj any) error {
 	key, err := deltafifo.KeyOf(obj)
 	if err != nil {

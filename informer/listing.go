@@ -151,8 +151,8 @@ func (s *listings) chunk(l *listing, number int) *chunk {
 	return c
 }
 
-// lookups returns what single objects of a collection's newest state are read from, and the function
-// that closes it: a view or, in memory, the collection itself, because a view makes its next change slower.
+// lookups returns a reader of single objects of a collection's newest state, and the function that closes
+// it: a view or, in memory, the collection itself, because a view makes its next change slower.
 func lookups(c Readable) (l store.Lookup, end func(), err error) {
 	if m := memoryOf(c); m != nil {
 		return m, func() {}, nil

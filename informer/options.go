@@ -61,7 +61,7 @@ func newOptions(opts []Option) options {
 
 // WithStore keeps the objects in db, in the collection id. An id always stands for one resource in one
 // form (a Go type, trees, or JSON), in one namespace under the same selectors; see [WithScope] for
-// what may change. The caller closes the store after the informer has stopped.
+// changes. The caller closes the store after the informer has stopped.
 //
 // Informers with the same id and db, or wrappers of one db, wait for each other: see
 // [NewSharedIndexInformer].
@@ -69,23 +69,23 @@ func WithStore(db store.DB, id string) Option {
 	return func(o *options) { o.db, o.id = db, id }
 }
 
-// WithScope declares what the ListerWatcher lists: the resource, namespace and selectors, and the
+// WithScope declares the scope of the ListerWatcher: the resource, namespace and selectors, and the
 // name of the transform. If it changes, the stored objects are delivered at the start, and then listed
 // again. Without WithScope a ListerWatcher that has changed goes unnoticed. Kind and Namespaced are not
-// used: the kind is that of the informer's objects.
+// used: the kind is taken from the informer's objects.
 func WithScope(s store.Scope) Option { return func(o *options) { o.scope = s } }
 
 // WithScheme sets the scheme that has the kinds of Go types, so that objects are stored with
 // apiVersion and kind: client-go's scheme.Scheme, or the program's own.
 func WithScheme(s *runtime.Scheme) Option { return func(o *options) { o.scheme = s } }
 
-// WithCodec replaces the default codec: that of [NewProtobufCodec] for Go types with a protobuf form,
-// except in a store in memory, else that of [NewCodec]. The informer's objects must be of the type
+// WithCodec replaces the default codec: [NewProtobufCodec] for Go types with a protobuf form, except in
+// a store in memory, else [NewCodec]. The informer's objects must be of the type
 // that the codec was made for.
 func WithCodec(c Codec) Option { return func(o *options) { o.codec = c } }
 
 // WithDrop drops fields of each object before it is stored, such as [object.ManagedFields], which is
-// half of a pod: paths are those of [object.NewPrune], and part of the scope. Unlike a transform it
+// half of a pod: paths have the form of [object.NewPrune]'s, and are part of the scope. Unlike a transform it
 // takes no decoding. It has no effect in a store in memory, which holds the objects that the client
 // returned.
 func WithDrop(paths ...string) Option {
@@ -130,7 +130,7 @@ func WithLogger(l *slog.Logger) Option { return func(o *options) { o.logger = l 
 // The default is pages, which are compressed.
 func WithWatchList() Option { return func(o *options) { o.watchList = true } }
 
-// info returns what is known about the collection of objects like example.
+// info describes the collection of objects like example, as far as it is known.
 func (o *options) info(example runtime.Object) store.Info {
 	gvk, gvr := kindOf(example, o.scheme), o.scope.GVR
 	if gvr.Empty() {

@@ -128,8 +128,8 @@ func (s *sharedIndexInformer) pipeline(ctx context.Context, coll *opened) {
 	}
 }
 
-// readFrom sets what a pipeline reads from: the server itself if what it sends can be stored as it
-// comes, else the program's ListerWatcher, whose objects are encoded.
+// readFrom sets the source of a pipeline: the server itself if its objects can be stored as they come,
+// else the program's ListerWatcher, whose objects are encoded.
 func (s *sharedIndexInformer) readFrom(coll store.Collection, r *reflector.Options, l *Options) {
 	o := &s.indexer.opts
 	packed := packed(o.codec)

@@ -17,7 +17,7 @@ type transfer struct {
 	seat *seats.Seat
 }
 
-// Finish ends the sequence, as that of a Spool.
+// Finish ends the sequence, as a Spool's does.
 func (t *transfer) Finish(err error) {
 	t.Spool.Finish(err)
 	t.seat.Narrow(widthOf(t.Bytes()))
@@ -32,7 +32,7 @@ func (t *transfer) free() {
 // widthOf returns how many seats a number of bytes takes.
 func widthOf(bytes int64) int { return int(min(1+bytes/seatBytes, maxWidth)) }
 
-// width returns how many seats the answer from a state takes, before it is known what is selected.
+// width returns how many seats the answer from a state takes, before the selected objects are known.
 func (q *query) width(s store.State) int {
 	if _, named := q.selector.Name(); named {
 		return 1

@@ -27,7 +27,7 @@ const (
 	// EventsBytes limits the events of a collection, in bytes.
 	EventsBytes = 8 << 20
 
-	// eventOverhead is what an event takes besides its objects.
+	// eventOverhead is the memory of an event besides its objects.
 	eventOverhead = 300
 )
 
@@ -62,7 +62,7 @@ type Events struct {
 	followers map[string]map[*reader]struct{} // the readers that follow, by prefix
 }
 
-// event is one event with what watches derive from it, once for all of them. It is immutable but for that.
+// event is one event with values that watches derive from it, once for all of them. The rest is immutable.
 type event struct {
 	store.Transition
 	at    time.Time
@@ -102,8 +102,8 @@ func (e *Events) wantedLocked() bool { return e.readers > 0 || e.clock.Now().Bef
 
 // expect keeps events for a client that may watch soon, from the resourceVersion of its list, and
 // attributes in the history for that long, zero for a client that needs none. If a batch is being stored
-// without what is kept from now on, the returned channel is closed when that is over: a list of before
-// it would have no events. Otherwise it is nil.
+// without them, the returned channel is closed when that is over: a list of before it would have no
+// events. Otherwise it is nil.
 func (e *Events) expect(attributes time.Duration) <-chan struct{} {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -120,7 +120,7 @@ func (e *Events) expect(attributes time.Duration) <-chan struct{} {
 }
 
 // attributesWanted reports whether the history is to keep attributes of the next batch. keeps is set if
-// it kept those of the batch before. After a restart the first batches always have them: clients from
+// it kept the attributes of the batch before. After a restart the first batches always have them: clients from
 // before may come back.
 func (e *Events) attributesWanted(keeps bool) bool {
 	e.mu.Lock()
@@ -182,7 +182,7 @@ func (e *Events) Record(batch []store.Transition, rv string) {
 }
 
 // Skip notes that the collection is complete up to rv, by changes that are not recorded: watches
-// continue from the store's history. If rv is before what was recorded, the server's history is
+// continue from the store's history. If rv is before a recorded event, the server's history is
 // another one, and watches end.
 func (e *Events) Skip(rv string) {
 	e.mu.Lock()
@@ -229,7 +229,7 @@ func (e *Events) resetLocked(rv string) {
 	e.advanceLocked(rv)
 }
 
-// advanceLocked moves the head, and wakes those who wait for that.
+// advanceLocked moves the head, and wakes the requests that wait for that.
 func (e *Events) advanceLocked(rv string) {
 	e.head, e.skipping, e.bare = rv, false, false
 	e.notifyChangedLocked()
@@ -327,15 +327,15 @@ func (e *Events) undo(ctx context.Context, rv, to string) (states map[string]*ob
 	}
 }
 
-// attributes are what selectors look at, before and after an event.
+// attributes are the values that selectors match, before and after an event.
 type attributes struct {
 	spec        string // of the fields
 	before, now selector.Attributes
 	err         error
 }
 
-// attributes returns what selectors look at. They are computed once, and again for watches that know
-// other fields of the resource.
+// attributes returns the values that selectors match. They are computed once, and again for watches that
+// know other fields of the resource.
 func (x *event) attributes(f selector.Fields, spec string) attributes {
 	x.once.Do(func() { x.known = x.read(f, spec) })
 	if x.known.spec != spec {

@@ -66,8 +66,8 @@ func (s *Server) forward(w http.ResponseWriter, r *request) {
 	ended = true
 }
 
-// whileAllowed returns a context for a forwarded request. That of a watch ends when the server would
-// refuse it: the server itself decides on a watch only once. The other streams, such as exec and log,
+// whileAllowed returns a context for a forwarded request. A watch's ends when the server would refuse
+// it: the server itself decides on a watch only once. The other streams, such as exec and log,
 // last as they do without the cache.
 func (s *Server) whileAllowed(r *request) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(r.Context())

@@ -22,8 +22,8 @@ const (
 	// for each Secret and ConfigMap of its pods.
 	maxWatches = 2000
 
-	// listSeats limits the lists, and the initial objects of watches, that are sent at once: those of
-	// large collections take several seats. A spool has at most 1 MiB in memory, and seatBytes on disk
+	// listSeats limits the lists, and the initial objects of watches, that are sent at once: large ones
+	// take several seats. A spool has at most 1 MiB in memory, and seatBytes on disk
 	// for each of its seats, unless it has the most seats.
 	listSeats = 64
 	seatBytes = 16 << 20
@@ -43,8 +43,8 @@ const (
 	retryLimit = time.Minute
 )
 
-// refuse counts a request that is over a limit, and returns its answer: it should come again when those
-// that were refused before it have.
+// refuse counts a request that is over a limit, and returns its answer: it should come again after the
+// requests that were refused before it.
 func (s *Server) refuse(why Refusal, message string) error {
 	s.opts.Metrics.Refused(why)
 	err := status.TooMany(message)
@@ -61,24 +61,24 @@ func (s *Server) hold(r *request, bytes int) error {
 	return s.refuse(RefusedBytes, "the requests in progress are too large together")
 }
 
-// writeLimit is how long a client may take to accept what is written at once, before its request is
-// cut. Whatever it accepts begins another one.
+// writeLimit is how long a client may take to accept the bytes of one write, before its request is cut.
+// With each part that it accepts the time begins again.
 const writeLimit = 30 * time.Second
 
-// impatient writes an answer with writeLimit. The deadline stays after the last write, for what
-// net/http still has to write.
+// impatient writes an answer with writeLimit. The deadline stays after the last write, for the remaining
+// writes of net/http.
 type impatient struct {
 	w    io.Writer
 	http *http.ResponseController
 }
 
-// Write implements io.Writer. Not every writer has deadlines: those of tests have none.
+// Write implements io.Writer. Not every writer has deadlines: in tests some have none.
 func (i impatient) Write(p []byte) (int, error) {
 	_ = i.http.SetWriteDeadline(time.Now().Add(writeLimit))
 	return i.w.Write(p)
 }
 
-// watchdog cuts the answer of a watch if its client does not accept for writeLimit what is written.
+// watchdog cuts the answer of a watch if its client accepts no written bytes for writeLimit.
 // Over HTTP/2 a deadline for each write would cost as much as the write, and one that stays would end
 // a stream that is idle.
 type watchdog struct {
@@ -96,7 +96,7 @@ func newWatchdog(w http.ResponseWriter) *watchdog {
 	return d
 }
 
-// begin removes the deadline of the answer. Not every writer has deadlines: those of tests have none.
+// begin removes the deadline of the answer. Not every writer has deadlines: in tests some have none.
 func (d *watchdog) begin() { _ = d.http.SetWriteDeadline(time.Time{}) }
 
 // end sets a deadline for the end of the answer, which net/http writes.

@@ -21,7 +21,7 @@ import (
 // writeBufferBytes is how much of a list is collected before it is written.
 const writeBufferBytes = 32 << 10
 
-// query is what a list or a watch selects.
+// query is the selection of a list or a watch.
 type query struct {
 	*served
 	opts      internalversion.ListOptions
@@ -175,7 +175,7 @@ func (q *query) startCopy(ctx context.Context, pg *page) (end func()) {
 }
 
 // copy copies the objects of a page to its spool: records as they are stored if all are selected, else
-// the JSON of those that are.
+// the JSON of the selected ones.
 func (q *query) copy(ctx context.Context, pg *page) error {
 	var copied int64
 	var buf []byte

@@ -19,7 +19,7 @@ type form struct {
 	version string                     // of asPartial or asTable: meta.k8s.io/v1 or meta.k8s.io/v1beta1
 	include metav1.IncludeObjectPolicy // of a table
 	pretty  bool
-	drop    object.Prune // what the client drops from the objects themselves
+	drop    object.Prune // the fields that the client drops from the objects themselves
 }
 
 const (
@@ -27,7 +27,7 @@ const (
 	asTable   = "Table"
 )
 
-// verb is what a request asks of a resource.
+// verb is the action of a request on a resource.
 type verb string
 
 const (
@@ -70,7 +70,7 @@ func negotiate(r *request, of *served) (form, error) {
 	return f, status.NotAcceptable(asked)
 }
 
-// maxDrops limits the paths that are left out for a client. It drops the others itself, and those that
+// maxDrops limits the paths that are left out for a client. It drops the others itself, and any that
 // are not the paths of fields.
 const maxDrops = 32
 
@@ -86,7 +86,7 @@ func (s *served) dropFor(r *request) object.Prune {
 	return object.NewPrune(paths...)
 }
 
-// check returns an error if a table is to include what it can't. A kube-apiserver finds that out after
+// check returns an error if a table can't include the requested part of objects. A kube-apiserver finds that out after
 // all other faults of a request.
 func (f form) check() error {
 	if f.as != asTable {

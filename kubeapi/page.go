@@ -113,7 +113,7 @@ func (p *page) goBack(ctx context.Context, q *query, rv string, old func() error
 	return nil // there was no change since
 }
 
-// records yields the records of the page and, as long as the caller goes on, those after it.
+// records yields the records of the page and, as long as the caller goes on, the ones after it.
 func (p *page) records(prefix string) iter.Seq2[store.Record, error] {
 	stored := p.view.Records(prefix, p.after)
 	undo := slices.DeleteFunc(slices.Clone(p.undo), func(u undoing) bool {
@@ -157,7 +157,7 @@ func recordOf(u undoing) store.Record {
 	raw := u.object.JSON()
 	return store.Record{
 		Header: store.Header{Key: u.key, UID: string(u.object.GetUID()), RV: u.object.GetResourceVersion(), Bytes: len(raw)},
-		// A copy: the caller decodes the next record into what it got.
+		// A copy: the caller decodes the next record into the same buffer.
 		Stored: raw, Decode: func(_ string, stored, buf []byte) ([]byte, error) { return append(buf[:0], stored...), nil },
 	}
 }

@@ -18,7 +18,7 @@ import (
 // each deletion, in ascending order. The types are exact for a client that has the state at w.rv.
 //
 // The API promises every event, so only clients that ask for bookmarks get this, which caches do.
-// They would list again after a 410, and see no more of what happened meanwhile.
+// They would list again after a 410, and see no more of the changes meanwhile.
 //
 // A client that stops within a replay is not in the state of its last event: an object whose newest
 // change comes later is as it was before the replay. But no object is there that has left the
@@ -186,8 +186,8 @@ func typeOf(letter byte) store.EventType {
 	return store.Modified
 }
 
-// since returns what a change is for a client that sees only what the query selects, and has the
-// state at rv; an empty type if it is nothing. The exit of the object, if any, comes before.
+// since returns the event of a change for a client that sees only objects of the query, and has the
+// state at rv; an empty type if there is none. The exit of the object, if any, comes before.
 func (q *query) since(e store.Event, rv string) (store.EventType, []byte, error) {
 	old, now, left, err := q.selected(e, rv)
 	if err != nil {

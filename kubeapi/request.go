@@ -168,6 +168,6 @@ func parseOptions(query url.Values) (internalversion.ListOptions, error) {
 	if errs := validation.ValidateListOptions(&opts, true); len(errs) > 0 {
 		return opts, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", errs)
 	}
-	opts.LabelSelector, opts.FieldSelector = nil, nil // a watch would hold them besides those of package selector
+	opts.LabelSelector, opts.FieldSelector = nil, nil // a watch would hold them besides package selector's
 	return opts, nil
 }

@@ -35,11 +35,11 @@ type Options struct {
 	Scrape http.Handler
 
 	// Authorize returns an error, with a Status, unless the caller of a request, which its context has,
-	// may do what it asks for; nil if every caller may do everything. Watches are authorized again
+	// may make it; nil if every caller may do everything. Watches are authorized again
 	// while they last.
 	Authorize func(context.Context, access.Request) error
 
-	// Forward answers what the cache can't, see Server.Forwarding; nil for nothing.
+	// Forward answers requests that the cache can't, see Server.Forwarding; nil if nothing does.
 	Forward Forwarder
 
 	// SpoolDir is the directory for answers that are too large for memory, as unlinked files. If it
@@ -61,7 +61,7 @@ type Server struct {
 
 	requests, watches *semaphore.Weighted
 	lists, replays    *seats.Seats
-	retries           *quota.Quota // places in time for what was refused
+	retries           *quota.Quota // places in time for refused requests
 }
 
 // New returns a server.

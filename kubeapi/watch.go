@@ -120,7 +120,7 @@ func (s *Server) watch(w http.ResponseWriter, r *request, q query) error {
 }
 
 // resume begins a watch without initial objects: at the newest state, if the client names none. Its age does
-// not matter: the client has that state, and waits for what comes.
+// not matter: the client has that state, and waits for changes.
 func (w *watcher) resume() error {
 	v, err := w.q.View() // fails if the cache is being closed, unlike State
 	if err != nil {
@@ -240,7 +240,7 @@ func (w *watcher) redescribed(ctx context.Context) error {
 	return errWatchOver
 }
 
-// advance delivers what the client has not seen, from the store's history if the events are not known.
+// advance delivers the unseen changes, from the store's history if the events are not known.
 func (w *watcher) advance(ctx context.Context, u unseen) error {
 	if !u.known {
 		return w.replay(ctx)
@@ -254,7 +254,7 @@ func (w *watcher) advance(ctx context.Context, u unseen) error {
 	return nil
 }
 
-// replayed delivers what a file has, which does not change, and waits for the end.
+// replayed delivers the content of a file, which does not change, and waits for the end.
 func (w *watcher) replayed(ctx context.Context) error {
 	if err := w.replay(ctx); err != nil {
 		return err
@@ -357,8 +357,8 @@ func (w *watcher) deliver(events []*event) error {
 	return w.out.flush()
 }
 
-// typeFor returns the type of an event for a client that sees only what the query selects; empty if the
-// event is nothing to it.
+// typeFor returns the type of an event for a client that sees only objects of the query; empty if it
+// gets none.
 func (q *query) typeFor(x *event) (store.EventType, error) {
 	old, now := x.Old != nil, x.Type != store.Deleted
 	if !q.selector.Empty() {
