@@ -7,11 +7,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/snapcache/snapcache/internal/history"
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
+	"github.com/snapcache/snapcache/store/bolt/internal/history"
 )
 
 // collections returns the IDs of the collections. It checks that their dictionaries exist, and

@@ -7,10 +7,10 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/snapcache/snapcache/internal/history"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
+	"github.com/snapcache/snapcache/store/bolt/internal/history"
 )
 
 const (

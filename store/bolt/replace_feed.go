@@ -5,11 +5,11 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/snapcache/snapcache/internal/history"
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
+	"github.com/snapcache/snapcache/store/bolt/internal/history"
 )
 
 // recordGeneration copies the history of the current generation to the new one and adds the

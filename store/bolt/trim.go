@@ -4,9 +4,9 @@ import (
 	"math"
 	"time"
 
-	"github.com/snapcache/snapcache/internal/history"
 	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
 	"github.com/snapcache/snapcache/store/bolt/internal/format"
+	"github.com/snapcache/snapcache/store/bolt/internal/history"
 	"github.com/snapcache/snapcache/store/bolt/internal/writeback"
 )
 

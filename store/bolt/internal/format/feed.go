@@ -4,8 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 
-	"github.com/snapcache/snapcache/internal/history"
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt/internal/history"
 )
 
 // A generation has its history in two buckets, both by [history.Key]. An entry of the feed:

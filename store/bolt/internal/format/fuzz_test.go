@@ -6,8 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/snapcache/snapcache/internal/history"
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/store/bolt/internal/history"
 )
 
 // FuzzDecode gives arbitrary bytes to every decoder. None may panic, and what a decoder

@@ -1,5 +1,5 @@
 // Package history maintains the change feed of a collection: the newest change of each key, by
-// resourceVersion, and each deletion. Both stores use it, each with its own [Table].
+// resourceVersion, and each deletion, in a [Table].
 //
 // The invariants of the entries after the horizon, which make "all changes since RV x" one range
 // scan:
