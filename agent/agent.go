@@ -338,11 +338,11 @@ func (a *Agent) serve(ctx context.Context, cluster *upstream.Cluster) (err error
 		return err
 	}
 	defer func() { err = errors.Join(err, a.kube.Close()) }()
-	a.status = &status.Reporter{
+	a.status = status.New(status.Options{
 		Version: a.opts.Version, Started: a.started, DB: a.db, Verdict: a.opening.File, Clock: a.clock,
 		Config: a.config, All: a.all, Corrupt: a.damages.Count, Snapshots: a.snapshots.Status, Cluster: cluster,
 		API: a.kube.Metrics, Loaded: a.settings.status, Stalled: a.watchdog.stuck,
-	}
+	})
 	a.source = localapi.FromDB(a.db, localapi.Options{
 		StoreType: string(a.config().Store.Type), Verdict: a.opening.File.String(),
 		SpoolDir: filepath.Dir(a.config().Store.Path), Status: a.status.Fill,

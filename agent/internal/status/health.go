@@ -54,10 +54,10 @@ func answer(w http.ResponseWriter, r *http.Request, name string, checks []check)
 // server reach it.
 func (r *Reporter) live() []check {
 	checks := []check{{name: "database", is: "ok"}, {name: "pipeline", is: "ok"}}
-	if _, err := r.DB.Collections(); err != nil {
+	if _, err := r.opts.DB.Collections(); err != nil {
 		checks[0] = check{"database", "failed: it does not answer", true}
 	}
-	if stuck := r.Stalled(); stuck != "" {
+	if stuck := r.opts.Stalled(); stuck != "" {
 		checks[1] = check{"pipeline", "failed: " + stuck, true}
 	}
 	return checks
@@ -65,9 +65,9 @@ func (r *Reporter) live() []check {
 
 // fresh checks for each collection whether it can be read, and is as fresh as configured.
 func (r *Reporter) fresh() []check {
-	limit := r.Config().Health.MaxStaleness.Duration
+	limit := r.opts.Config().Health.MaxStaleness.Duration
 	var checks []check
-	for _, c := range r.All() {
+	for _, c := range r.opts.All() {
 		checks = append(checks, freshness(c.ID, r.Describe(c, c.Tracker.Stats()), limit))
 	}
 	slices.SortFunc(checks, func(x, y check) int { return strings.Compare(x.name, y.name) })
@@ -90,7 +90,7 @@ func freshness(id string, s localapi.Collection, limit time.Duration) check {
 // NotCaughtUp names the collections that are not caught up, "" if all are.
 func (r *Reporter) NotCaughtUp() string {
 	var missing []string
-	for _, c := range r.All() {
+	for _, c := range r.opts.All() {
 		if !r.Describe(c, c.Tracker.Stats()).CaughtUp {
 			missing = append(missing, c.ID)
 		}

@@ -46,8 +46,8 @@ var (
 func (r *Reporter) Metrics() http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(metricsCollector{r}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	if r.API != nil {
-		registry.MustRegister(r.API)
+	if r.opts.API != nil {
+		registry.MustRegister(r.opts.API)
 	}
 	return &scrapes{next: promhttp.HandlerFor(registry, promhttp.HandlerOpts{})}
 }
@@ -61,33 +61,33 @@ func (metricsCollector) Describe(chan<- *prometheus.Desc) {}
 // Collect sends all metrics.
 func (m metricsCollector) Collect(ch chan<- prometheus.Metric) {
 	send := informer.Sender(ch)
-	send.Gauge(descBuild, 1, m.Version)
-	send.Gauge(descOpened, 1, string(m.Verdict.Outcome), m.Verdict.Reason)
-	if m.Verdict.Outcome == restore.Quarantined {
-		send.Gauge(descQuarantine, 1, m.Verdict.Reason)
+	send.Gauge(descBuild, 1, m.opts.Version)
+	send.Gauge(descOpened, 1, string(m.opts.Verdict.Outcome), m.opts.Verdict.Reason)
+	if m.opts.Verdict.Outcome == restore.Quarantined {
+		send.Gauge(descQuarantine, 1, m.opts.Verdict.Reason)
 	}
-	if m.Config().FallbackContext != "" {
-		send.Flag(descFallback, m.Cluster.FellBack())
+	if m.opts.Config().FallbackContext != "" {
+		send.Flag(descFallback, m.opts.Cluster.FellBack())
 	}
-	loaded, refusal := m.Loaded()
+	loaded, refusal := m.opts.Loaded()
 	send.Flag(descReloaded, refusal == "")
 	send.Gauge(descReloadedAt, seconds(loaded))
 	m.sendSnapshots(send)
 	refusing := false
-	for _, c := range m.All() {
+	for _, c := range m.opts.All() {
 		stats := c.Tracker.Stats()
 		refusing = refusing || stats.Store != nil
 		m.collection(send, c, stats)
 	}
-	send.Store(m.DB.Stats(), refusing)
-	if m.Config().Store.Type == config.StoreBolt {
-		send.Gauge(descQuota, float64(m.Config().Store.MaxSize.Value()))
+	send.Store(m.opts.DB.Stats(), refusing)
+	if m.opts.Config().Store.Type == config.StoreBolt {
+		send.Gauge(descQuota, float64(m.opts.Config().Store.MaxSize.Value()))
 	}
 }
 
 // sendSnapshots sends the metrics of the snapshots, if the store can have any.
 func (m metricsCollector) sendSnapshots(send informer.Sender) {
-	s := m.Snapshots()
+	s := m.opts.Snapshots()
 	if s == nil {
 		return
 	}
@@ -106,8 +106,8 @@ func (m metricsCollector) collection(send informer.Sender, c *collection.Collect
 		s := live.Stored.State()
 		state = &s
 	}
-	send.Collection(c.ID, m.Clock.Now(), stats.Counters, state, live.Queue)
-	corrupt, found := m.Corrupt(c.ID)
+	send.Collection(c.ID, m.opts.Clock.Now(), stats.Counters, state, live.Queue)
+	corrupt, found := m.opts.Corrupt(c.ID)
 	send.Counter(descCorrupt, float64(found), c.ID)
 	send.Gauge(descUnreadable, float64(corrupt), c.ID)
 	if c.Configured().Resource.IsSecrets() {

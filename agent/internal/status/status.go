@@ -19,8 +19,8 @@ import (
 	"github.com/snapcache/snapcache/upstream"
 )
 
-// Reporter reads the state of an agent. Its fields are set once, before it is used.
-type Reporter struct {
+// Options are what a Reporter reads.
+type Options struct {
 	Version string // the program's
 	Started time.Time
 	DB      store.DB
@@ -43,26 +43,32 @@ type Reporter struct {
 	Stalled func() string
 }
 
+// Reporter reads the state of an agent.
+type Reporter struct{ opts Options }
+
+// New returns a Reporter.
+func New(opts Options) *Reporter { return &Reporter{opts} }
+
 // Fill adds the facts of the running agent to a status read from the database.
 func (r *Reporter) Fill(s *localapi.Status) {
 	s.Agent = &localapi.AgentStatus{
-		Version: r.Version, PID: os.Getpid(), Started: r.Started,
-		Server: r.Cluster.Server(), Fallback: r.Cluster.FellBack(),
+		Version: r.opts.Version, PID: os.Getpid(), Started: r.opts.Started,
+		Server: r.opts.Cluster.Server(), Fallback: r.opts.Cluster.FellBack(),
 	}
-	loaded, refusal := r.Loaded()
+	loaded, refusal := r.opts.Loaded()
 	s.Agent.ConfigLoaded, s.Agent.ConfigProblem = loaded.UTC(), refusal
-	stats := r.DB.Stats()
+	stats := r.opts.DB.Stats()
 	if stats.ReadError != nil {
 		s.Store.ReadProblem = fmt.Sprintf("%v (%d times)", stats.ReadError, stats.ReadFaults)
 	}
-	if r.Verdict.Outcome == restore.Quarantined {
-		s.Store.Quarantined = r.Verdict.Reason
+	if r.opts.Verdict.Outcome == restore.Quarantined {
+		s.Store.Quarantined = r.opts.Verdict.Reason
 	}
 	if stats.FlushError != nil {
 		s.Store.Problem = stats.FlushError.Error()
 	}
-	s.Snapshots = r.Snapshots()
-	for _, c := range r.All() {
+	s.Snapshots = r.opts.Snapshots()
+	for _, c := range r.opts.All() {
 		i := slices.IndexFunc(s.Collections, func(x localapi.Collection) bool { return x.ID == c.ID })
 		if i < 0 {
 			// Configured, and the server has not named the resource yet.
@@ -118,7 +124,7 @@ func (r *Reporter) fillCollection(c *localapi.Collection, from *collection.Colle
 	if stats.Listing != "" {
 		c.ListRead, c.ListRemaining = stats.Read, stats.Remaining
 	}
-	c.CorruptRecords, _ = r.Corrupt(from.ID)
+	c.CorruptRecords, _ = r.opts.Corrupt(from.ID)
 	c.Verification, c.Purged = stats.Verification, stats.Purge
 	if !c.CaughtUp { // once caught up, the purger's next check resets the time
 		c.ForbiddenSeconds = stats.ForbiddenFor.Seconds()
@@ -126,7 +132,7 @@ func (r *Reporter) fillCollection(c *localapi.Collection, from *collection.Colle
 	if stats.Problem != nil {
 		c.Problem, c.ProblemKind = from.Hint(stats.Problem), string(upstream.Classify(stats.Problem))
 	}
-	now := r.Clock.Now()
+	now := r.opts.Clock.Now()
 	if c.CaughtUp {
 		c.Proven, c.AgeSeconds, c.AgeUnknown = now, 0, false
 		return

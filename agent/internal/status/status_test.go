@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestPipelineCheck_Stuck(t *testing.T) {
 	what := "changes of pods do not get into the store"
-	r := Reporter{DB: memory.New(), Stalled: func() string { return what }}
+	r := New(Options{DB: memory.New(), Stalled: func() string { return what }})
 	require.Equal(t, check{"pipeline", "failed: " + what, true}, r.live()[1])
 }
 
@@ -50,7 +50,7 @@ func TestFreshness_WrongClock(t *testing.T) {
 	for _, off := range []time.Duration{0, -2 * time.Hour, -26 * year, 2 * time.Hour, 14 * year} {
 		clk := &clockstest.Moved{Off: off}
 		c := collection.New(collection.Spec{ID: "pods"}, collection.Options{Clock: clk, Log: slog.New(slog.DiscardHandler)})
-		r := Reporter{Clock: clk, Corrupt: func(string) (int64, int64) { return 0, 0 }}
+		r := New(Options{Clock: clk, Corrupt: func(string) (int64, int64) { return 0, 0 }})
 		proven := time.Now().Add(-time.Minute).UTC()
 		failed := func() bool {
 			s := localapi.Collection{Synced: true}
