@@ -109,9 +109,9 @@ func Run(ctx context.Context, cfg *config.AgentConfiguration, opts Options) erro
 		opts: opts, log: opts.Logger, damages: repair.NewDamages(), started: now, settings: newSettings(cfg, now),
 	}
 	a.kube = &kubernetes.API{Config: a.config, All: a.all, Named: make(chan struct{}, 1), Clock: a.clock, Log: a.log}
-	a.verifier = &verify.Verifier{Clock: a.clock, All: a.all, Interval: reloadable(a.settings, func(c *config.AgentConfiguration) time.Duration {
+	a.verifier = verify.New(a.clock, a.all, reloadable(a.settings, func(c *config.AgentConfiguration) time.Duration {
 		return c.Verify.Interval.Duration
-	})}
+	}))
 	cluster, err := a.newCluster(cfg)
 	if err != nil {
 		return &UsageError{Err: err}

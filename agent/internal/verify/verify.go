@@ -54,14 +54,19 @@ type pace struct {
 
 // Verifier compares collections with the server.
 type Verifier struct {
-	Clock clock.Clock
-	All   func() []*collection.Collection
-
-	// Interval returns verify.interval, 0 for none, and a channel that is closed when that may have
-	// changed.
-	Interval func() (interval time.Duration, changed <-chan struct{})
+	clock    clock.Clock
+	all      func() []*collection.Collection
+	interval func() (interval time.Duration, changed <-chan struct{})
 
 	onRequest sync.Mutex // held by a comparison on request
+}
+
+// New returns a Verifier of the collections that all returns. interval returns verify.interval, 0 for none,
+// and a channel that is closed when that may have changed.
+func New(
+	clock clock.Clock, all func() []*collection.Collection, interval func() (interval time.Duration, changed <-chan struct{}),
+) *Verifier {
+	return &Verifier{clock: clock, all: all, interval: interval}
 }
 
 // Run compares all collections by schedule until ctx ends.
@@ -69,47 +74,47 @@ func (v *Verifier) Run(ctx context.Context) {
 	var every time.Duration
 	var next time.Time // time of the next comparison; unset if every is 0
 	for {
-		interval, changed := v.Interval()
+		interval, changed := v.interval()
 		if interval != every {
 			// A random start makes it one comparison in an interval on average, however often the
 			// agent is restarted, and spreads a fleet.
 			if every = interval; every != 0 {
-				next = v.Clock.Now().Add(rand.N(every)) //nolint:gosec // spreads load, guards nothing
+				next = v.clock.Now().Add(rand.N(every)) //nolint:gosec // spreads load, guards nothing
 			}
 		}
 		wait := config.MaxVerifyInterval // a reload ends it sooner
 		if every != 0 {
-			wait = next.Sub(v.Clock.Now())
+			wait = next.Sub(v.clock.Now())
 		}
-		if sleep.UnlessWoken(ctx, v.Clock, wait, changed) != nil {
+		if sleep.UnlessWoken(ctx, v.clock, wait, changed) != nil {
 			return
 		}
-		if every == 0 || v.Clock.Now().Before(next) {
+		if every == 0 || v.clock.Now().Before(next) {
 			continue
 		}
 		slow := pace{pagePause, rate.NewLimiter(requestsInBackground, 1)}
-		for _, c := range v.All() {
-			verify(ctx, v.Clock, c, slow, false, func(localapi.VerifyProgress) {})
+		for _, c := range v.all() {
+			verify(ctx, v.clock, c, slow, false, func(localapi.VerifyProgress) {})
 		}
-		next = v.Clock.Now().Add(every + rand.N(every/10)) //nolint:gosec // spreads load, guards nothing
+		next = v.clock.Now().Add(every + rand.N(every/10)) //nolint:gosec // spreads load, guards nothing
 	}
 }
 
 // Verify compares collections on request. Only one call at a time does: the others wait.
 func (v *Verifier) Verify(ctx context.Context, q localapi.VerifyQuery, progress func(localapi.VerifyProgress), each func(localapi.Verification) error) error {
 	for _, id := range q.Collections {
-		if !slices.ContainsFunc(v.All(), func(c *collection.Collection) bool { return c.ID == id }) {
+		if !slices.ContainsFunc(v.all(), func(c *collection.Collection) bool { return c.ID == id }) {
 			return fmt.Errorf("%s: %w", id, store.ErrNoCollection)
 		}
 	}
 	v.onRequest.Lock()
 	defer v.onRequest.Unlock()
 	fast := pace{0, rate.NewLimiter(requestsPerSecond, 1)}
-	for _, c := range v.All() {
+	for _, c := range v.all() {
 		if len(q.Collections) > 0 && !slices.Contains(q.Collections, c.ID) {
 			continue
 		}
-		result := verify(ctx, v.Clock, c, fast, q.Repair, progress)
+		result := verify(ctx, v.clock, c, fast, q.Repair, progress)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
