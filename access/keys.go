@@ -17,7 +17,7 @@ import (
 // algorithms are used by a kube-apiserver to sign tokens.
 var algorithms = []jose.SignatureAlgorithm{jose.RS256, jose.RS384, jose.RS512, jose.ES256, jose.ES384, jose.ES512}
 
-// Keys verify the cluster's service account tokens. They are immutable, and stable as JSON.
+// Keys verify the cluster's service account tokens. They are immutable. Their JSON is stable.
 type Keys struct {
 	Issuer string             `json:"issuer"`
 	Set    jose.JSONWebKeySet `json:"keys"`

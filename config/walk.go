@@ -29,7 +29,7 @@ func (d *document) walk(n *yamlnode.Node, v reflect.Value, path string) {
 		return
 	}
 	var err error
-	expected, optional := "", false // the message's part; whether 0 is a value of its own
+	expected, optional := "", false // for the error; whether 0 is a value of its own
 	switch x := v.Addr().Interface().(type) {
 	case **metav1.Duration:
 		*x, optional = new(metav1.Duration), true

@@ -4,7 +4,7 @@
 // Each delta carries its position in the order of arrival. A [Batch] is a contiguous part of that
 // order, so a consumer that sorts its deltas by position has the stream as the server sent it.
 //
-// Its deltas equal client-go's DeltaFIFO's, whose place it can take: consecutive deletes of a key
+// Its deltas are the same as in client-go's DeltaFIFO, which it can replace: consecutive deletes of a key
 // merge, and an object that a list finds missing is deleted with a [cache.DeletedFinalStateUnknown].
 //
 // The watermark keeps a durable consumer correct. Deltas of one key are taken together, so with the

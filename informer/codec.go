@@ -130,7 +130,7 @@ func NewProtobufCodec(example runtime.Object, scheme *runtime.Scheme) (Codec, er
 // defaultCodec returns the codec of a durable store: protobuf for Go types that have it, else
 // [NewCodec]'s.
 //
-// Its encoding is named as JSON's, so that a collection that was stored as JSON is used as it is: it
+// Its encoding has the name of JSON's, so that a collection that was stored as JSON is used as it is: it
 // then has objects in both forms, each of which this codec reads.
 func defaultCodec(example runtime.Object, scheme *runtime.Scheme) Codec {
 	if c, err := newProtobufCodec(example, scheme); err == nil {

@@ -15,7 +15,7 @@ var (
 	// ErrNoAgent means that no agent answers on a socket.
 	ErrNoAgent = errors.New("no agent answers")
 
-	// ErrOtherServer means that no agent answers on a socket but another program, or another version.
+	// ErrOtherServer means that a socket belongs to another program, or to an agent of another version.
 	ErrOtherServer = errors.New("it may have another version")
 )
 

@@ -62,7 +62,7 @@ func (d *Driver) apiWatches(ctx context.Context, s *server, sides []*apiSide, na
 			if err := d.apiDeliveries(ctx, s, x, y, &w); err != nil {
 				return err
 			}
-			if one && round == 0 { // later ones reuse memory of these
+			if one && round == 0 { // later ones reuse the memory of these
 				f.add("a watch that waits: memory", x.name, "B", w.memory)
 			}
 		}

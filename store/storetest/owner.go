@@ -130,7 +130,7 @@ func large(name string, rv int) (changes []store.Change) {
 }
 
 // testTwoLists makes two lists of one collection for two callers that don't know of each other. Without
-// owners, the second spoils the new generation of the first, and Abort drops the content that Commit has shown.
+// owners, the second spoils the new generation of the first, and Abort drops the content that Commit made visible.
 func testTwoLists(t *testing.T, h Harness) {
 	s := newSubject(t, h, Info("a"))
 	s.replace(t, Checkpoint(1), Put(cm("shop", "x", 1)))
