@@ -162,6 +162,7 @@ func (l *Loop) applyEvents(ctx context.Context, b deltafifo.Batch, diff differen
 		Unordered: diff.corrected || changed && cp.RV == l.checkpoint.RV,
 	}
 	if cp == l.checkpoint && !changed {
+		c.Began = time.Time{}
 		return l.commit(ctx, c, func() error { return nil }) // the sinks wait for it
 	}
 	newest := l.newest.after(diff.changes)

@@ -215,6 +215,22 @@ func TestReplayedEventsChangeNothing(t *testing.T) {
 	})
 }
 
+// An event that brings nothing, as a proxy may repeat it, is counted and proves nothing.
+func TestRepeatedEventProvesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := start(t, memoryCollection(t))
+		p.list(t, store.ReasonInitial, "10", obj("a", "1", 10))
+		synctest.Wait()
+		proven := p.stats.Counters().Watched
+		require.False(t, proven.IsZero())
+		time.Sleep(time.Minute)
+		require.NoError(t, p.queue.Update(obj("a", "1", 10)))
+		synctest.Wait()
+		require.Equal(t, 1, p.stats.Counters().Counts.Stale)
+		require.Equal(t, proven, p.stats.Counters().Watched)
+	})
+}
+
 // An unfinished list reaches neither store nor handlers, and deletes nothing.
 func TestAbortedList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -240,7 +240,7 @@ func (s *Stats) Commit(x store.Changeset, apply func() error) error {
 	}
 	s.update(func(c *Counters) {
 		c.Counts.Add(x.Counts)
-		if c.proof.doubt == nil {
+		if c.proof.doubt == nil && !x.Began.IsZero() {
 			c.proven(x.Began)
 		}
 	})

@@ -42,7 +42,10 @@ type Changeset struct {
 	Unordered bool
 
 	Counts Counts
-	Began  time.Time // when the batch, or the last part of the list, was taken
+
+	// Began is when the batch, or the last part of the list, was taken: the collection had the server's
+	// state then. It is zero if it brought nothing, as events that a proxy repeats.
+	Began time.Time
 }
 
 // Transition is one change of one object as a watch reports it, with the state before it. In
