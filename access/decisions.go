@@ -162,7 +162,7 @@ func (d *Decisions) flush() {
 // surplus returns the deletions of the oldest decisions of the users who have most of them, if there
 // are more than may be remembered. So a user that asks for ever more does not make the others' be
 // forgotten. One decision is never deleted, and none only because it has expired: the clock may be wrong.
-// The oldest are those with a date in the future, which a wrong clock has made. The error means that there is
+// Decisions with a date in the future, which a wrong clock has made, count as the oldest. The error means that there is
 // no room for another one.
 func (d *Decisions) surplus(but string, now time.Time) ([]store.Change, error) {
 	if d.collection.State().Count < maxDecisions {

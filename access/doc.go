@@ -1,5 +1,5 @@
-// Package access decides who may read the cache over the network: exactly those whom the cluster lets
-// read the same objects.
+// Package access decides who may read the cache over the network: exactly the users that may read the
+// same objects in the cluster.
 //
 // An [Authenticator] finds out who a caller is, from a client certificate or a bearer token, and an
 // [Authorizer] whether it may do what it asks for. While the cluster's server can be reached, it

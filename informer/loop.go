@@ -28,7 +28,7 @@ type Options struct {
 	// error is only logged: the store reports it and retries.
 	Flush func() error
 
-	// Sinks get the changes. The first has finished its Commit before those after it.
+	// Sinks get the changes. The first has finished its Commit before the later ones begin.
 	Sinks []Sink
 
 	// StoreFailed reports that the store refused a batch, which the loop retries; nil means that the
@@ -86,7 +86,7 @@ func New(opts Options) *Loop {
 // at once; the next watch replays the changes that were not applied.
 func (l *Loop) Run(ctx context.Context) error {
 	defer l.abort()
-	// The sinks may have missed what came before.
+	// The sinks may have missed earlier changes.
 	if err := l.commit(ctx, store.Changeset{RV: l.checkpoint.RV}, func() error { return nil }); err != nil {
 		return err
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/snapcache/snapcache/upstream"
 )
 
-// Stats counts what the reflector and the loop of a collection report. It is an observer
-// of the one and a [Sink] of the other, and is safe for concurrent use.
+// Stats counts the reports of a collection's reflector and loop. It is an observer of the one and a
+// [Sink] of the other, and is safe for concurrent use.
 type Stats struct {
 	clock clock.PassiveClock
 

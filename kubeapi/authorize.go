@@ -33,7 +33,7 @@ func (s *Server) allowed(w http.ResponseWriter, r *request) bool {
 	return false
 }
 
-// asked returns what a request asks for, as a kube-apiserver describes it.
+// asked returns the attributes of a request, as a kube-apiserver's authorizer gets them.
 func asked(r *request) access.Request {
 	p := r.path
 	if p.Resource == "" {

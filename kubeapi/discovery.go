@@ -9,7 +9,7 @@ import (
 	"github.com/snapcache/snapcache/kubeapi/internal/discovery"
 )
 
-// discovery answers requests for documents about what is served, and for paths that nothing is known of.
+// discovery answers requests for discovery documents, and for unknown paths.
 func (s *Server) discovery(w http.ResponseWriter, r *request) {
 	unknown := s.unknown() // before the collections are read: one may come between
 	d, err := s.catalog.documents(unknown.versions())
@@ -28,8 +28,8 @@ func (s *Server) discovery(w http.ResponseWriter, r *request) {
 	}
 }
 
-// documents returns the discovery documents of what is served now. unknown are versions that have
-// resources that are not known.
+// documents returns the discovery documents of the catalog. unknown are versions that have resources
+// that are not known.
 func (c *catalog) documents(unknown []schema.GroupVersion) (*discovery.Documents, error) {
 	all, err := c.all()
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 // Forwarder sends requests to the server, with the credentials of their callers. It must be safe for
 // concurrent use.
 type Forwarder interface {
-	// Takes reports whether ServeHTTP answers the requests of this caller that the cache can't answer.
-	// If not, they are refused as if nothing was forwarded.
+	// Takes reports whether requests of this caller may be forwarded. If not, they are refused as if
+	// forwarding were off.
 	Takes(*http.Request) bool
 
 	// Reaches reports whether ServeHTTP would send a request of this caller to the server now.

@@ -74,7 +74,7 @@ func negotiate(r *request, of *served) (form, error) {
 // are not the paths of fields.
 const maxDrops = 32
 
-// dropFor returns what a client drops, as far as the collection has it.
+// dropFor returns the fields that a client drops, as far as the collection has them.
 func (s *served) dropFor(r *request) object.Prune {
 	paths := r.Header.Values(object.DropHeader)
 	if len(paths) == 0 {

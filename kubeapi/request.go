@@ -32,10 +32,10 @@ type request struct {
 	decision decision
 }
 
-// kind is what a request is for.
+// kind is the purpose of a request.
 type kind int
 
-// The kinds. Documents are about what is served.
+// The kinds. Documents are about the API itself.
 const (
 	forOther kind = iota
 	forHealth

@@ -29,8 +29,8 @@ const (
 	byCollection // a list or a watch
 )
 
-// limited reports whether the requests that are answered at once are limited. The server limits those that
-// are forwarded.
+// limited reports whether the requests that are answered at once are limited. The server limits forwarded
+// ones.
 func (a answerer) limited() bool {
 	return a == refused || a == byDiscovery || a == byObject || a == byCollection
 }
@@ -42,7 +42,7 @@ type decision struct {
 	err  error // of refused; that no collection covers it, of byCollection: the faults of its form are reported first
 
 	of        []*served // the collections of the resource, ordered by ID; empty for none
-	in        []*served // of byObject: those that may have the object
+	in        []*served // of byObject: the collections that may have the object
 	elsewhere bool      // of byObject: if they don't, the server is asked
 	query     query     // of byCollection, without its form and options
 
@@ -68,7 +68,7 @@ func (s *Server) resolve(r *http.Request) *request {
 
 // route decides who answers a request. It is the only place that does.
 //
-// What the cache can't answer is forwarded, if the Forwarder takes requests of the caller. A forwarded
+// A request that the cache can't answer is forwarded, if the Forwarder takes requests of the caller. A forwarded
 // request is not authorized here: the server does that, by the path and the credentials as they came.
 // Whatever is answered here is authorized here, except for health, and so are documents wherever they come
 // from: the decision is then remembered for the time without the server. A watch is authorized again here
@@ -79,7 +79,7 @@ func (s *Server) route(r *request) decision {
 	switch {
 	case r.kind == forHealth:
 		return decision{by: byHealth, open: true}
-	case r.kind == forMetrics && get && s.opts.Scrape != nil: // never those of the server
+	case r.kind == forMetrics && get && s.opts.Scrape != nil: // never the server's
 		return decision{by: byMetrics}
 	}
 	takes := s.opts.Forward != nil && s.opts.Forward.Takes(r.Request)
@@ -147,7 +147,7 @@ func (r *request) within(of []*served) decision {
 	return d
 }
 
-// isDocument reports whether a request is for a document about what is served.
+// isDocument reports whether a request is for a document about the API itself.
 func (r *request) isDocument() bool {
 	return r.kind == forVersion || r.kind == forOpenAPI || r.kind == forDiscovery
 }
@@ -188,6 +188,7 @@ func (s *served) wholeObject(subresource string) bool {
 	return slices.Contains(s.desc.Subresources, subresource)
 }
 
-// knownSubresources are those of a kube-apiserver that are not the object, which are not served here.
+// knownSubresources are the subresources of a kube-apiserver that are not the object. They are not served
+// here.
 var knownSubresources = sets.New(
 	"attach", "binding", "eviction", "exec", "log", "portforward", "proxy", "scale", "token", "finalize", "approval")

@@ -119,7 +119,7 @@ func (s *Server) answer(w http.ResponseWriter, r *request) {
 		s.observe(w, r, d.of[0], func(w http.ResponseWriter) error {
 			err := s.get(w, r, d)
 			if isNotCovered(err) && d.elsewhere {
-				clear(w.Header()) // the age of what is cached
+				clear(w.Header()) // the age of the cache
 				s.forward(w, r)
 				return nil
 			}

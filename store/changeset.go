@@ -24,10 +24,10 @@ func (c *Counts) Add(o Counts) {
 // Changed returns how many objects were added, updated and deleted.
 func (c Counts) Changed() int { return c.Added + c.Updated + c.Deleted }
 
-// Changeset is what a batch of events, or a complete list, changes in a collection, for its handlers,
+// Changeset has the changes of a collection by a batch of events, or by a complete list, for its handlers,
 // watches and metrics.
 type Changeset struct {
-	// Transitions are in the order of the stream. Those of a list are the deletions by key, then the
+	// Transitions are in the order of the stream. A list's are the deletions by key, then the
 	// other objects in the list's order, without their new states, which are in the store.
 	Transitions []Transition
 
@@ -55,7 +55,7 @@ type Transition struct {
 	Type EventType
 	Key  string
 
-	// RV is the resourceVersion of the event: for a deletion, that of the deletion.
+	// RV is the resourceVersion of the event: for a deletion, the deletion's.
 	RV string
 
 	// Object is the new state or, in a deletion, the object that the event carries; nil if it

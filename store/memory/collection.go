@@ -120,7 +120,7 @@ func (c *collection) changedLocked() {
 	c.version++
 }
 
-// snapshot returns the newest state for readers. It orders what has changed since the previous
+// snapshot returns the newest state for readers. It orders the changes since the previous
 // snapshot, meanwhile the collection can be changed.
 func (c *collection) snapshot() *snapshot {
 	c.mu.RLock()

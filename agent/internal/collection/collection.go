@@ -117,7 +117,7 @@ func (c *Collection) field() string {
 	return c.spec.Field
 }
 
-// Live is a stored collection and what feeds it.
+// Live is a stored collection with its present source and queue.
 type Live struct {
 	// Stored is nil until the resource is known, and again once another version of it is configured.
 	Stored store.Collection

@@ -111,7 +111,7 @@ func (c *Collection) refresh(ctx context.Context) {
 	}
 }
 
-// definition reads the definition and keeps what it has. One call at a time does, so that the newest
+// definition reads the definition and keeps its content. One call at a time does, so that the newest
 // answer counts. If the server serves the resource with another kind or scope, the collection begins
 // again under the new ones.
 func (c *Collection) definition(ctx context.Context) (d upstream.Definition, err error) {
