@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -13,13 +14,14 @@ import (
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/localapi/statuspage"
 	"github.com/snapcache/snapcache/store"
-	"github.com/snapcache/snapcache/store/memory"
+	"github.com/snapcache/snapcache/store/bolt"
 	"github.com/snapcache/snapcache/store/storetest"
 )
 
 // wide is a cache whose names and values are long.
-func wide(t *testing.T) *memory.DB {
-	db := memory.New()
+func wide(t *testing.T) *bolt.DB {
+	db, err := bolt.Open(filepath.Join(t.TempDir(), "cache.db"), bolt.Options{})
+	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	fill := func(info store.Info, n int) {
 		c, err := db.Open(info)

@@ -13,6 +13,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt"
@@ -49,6 +50,10 @@ const (
 	// maxResources limits the resources. One of them holds up to budgetBytes of objects until they are written.
 	maxResources = 512
 	budgetBytes  = 1 << 20
+
+	// loadBytes is the memory limit of Go's runtime while a bundle is read: without it, the garbage of a
+	// large object may take as much as the object.
+	loadBytes = 128 << 20
 )
 
 // ErrNone means that a file is no support bundle.
@@ -85,6 +90,10 @@ func Open(ctx context.Context, file string, opts Options) (_ store.DB, err error
 			err = fmt.Errorf("support bundle %s: %w", file, err)
 		}
 	}()
+	if was := debug.SetMemoryLimit(-1); was > loadBytes {
+		debug.SetMemoryLimit(loadBytes)
+		defer debug.SetMemoryLimit(was)
+	}
 	dir, err := os.MkdirTemp("", "snapcache-bundle-*")
 	if err != nil {
 		return nil, err
