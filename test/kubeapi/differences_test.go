@@ -27,7 +27,7 @@ type difference struct {
 
 var differences = []difference{
 	{
-		what: "Answers are JSON. A request that accepts only another encoding gets 406.",
+		what: "Answers are JSON; a request that accepts only another encoding gets 406.",
 		why:  "Objects are stored as JSON, and every known client accepts it.",
 		ask:  onlyJSON, adapt: adaptMediaTypes,
 	},
@@ -40,19 +40,19 @@ var differences = []difference{
 		},
 	},
 	{
-		what: "Every write is answered with 405, whatever its body is.",
+		what: "Every write gets 405, whatever its body is.",
 		why:  "The API is for reading.",
 		ask:  withoutWrites,
 	},
 	{
-		what: "Subresources that are not the object itself, such as `log`, `exec` and `scale`, are answered with 405.",
+		what: "Subresources that are not the object itself, such as `log`, `exec` and `scale`, get 405.",
 		why:  "They are not cached.",
 		adapt: func(q request, server, cached *answer) bool {
 			return refused(q, server, cached, http.StatusMethodNotAllowed, isForeignSubresource(q.path))
 		},
 	},
 	{
-		what: "Resources and versions that are not cached are answered with 404, as if the cluster did not have them.",
+		what: "Resources and versions that are not cached get 404.",
 		why:  "Clients find out at the first request, or by discovery, what they can have here.",
 		adapt: func(q request, server, cached *answer) bool {
 			if server.Status == http.StatusNotFound && isRefusal(cached, http.StatusNotFound) && isUncached(q.path) {
@@ -63,7 +63,7 @@ var differences = []difference{
 		},
 	},
 	{
-		what: "A list at exactly an older resourceVersion is answered with 410 if the state of that time is not known any more.",
+		what: "A list at exactly an older resourceVersion gets 410 if that state is not known any more.",
 		why:  "The cache has what it saw; a kube-apiserver reads etcd's history.",
 		adapt: func(q request, server, cached *answer) bool {
 			exact := q.has("resourceVersionMatch", "Exact") || q.has("limit")
@@ -71,12 +71,12 @@ var differences = []difference{
 		},
 	},
 	{
-		what:  "Discovery has only cached resources, with the verbs `get`, `list` and `watch`, without `storageVersionHash`, and the address that the client used.",
+		what:  "Discovery has only cached resources, the verbs `get`, `list` and `watch`, no `storageVersionHash`, and the address that the client used.",
 		why:   "Clients see what they can have here.",
 		adapt: adaptDiscovery,
 	},
 	{
-		what: "Paths outside of the resources that are not listed here, such as `/`, `/livez/ping` and `/openapi/v2`, are answered with 404; a kube-apiserver answers some of the others to verbs other than GET too.",
+		what: "Paths outside of the resources that are not listed here, such as `/`, `/livez/ping` and `/openapi/v2`, get 404; a kube-apiserver answers some of the others to verbs other than GET too.",
 		why:  "No client of a cache needs them.",
 		adapt: func(q request, server, cached *answer) bool {
 			outside := strings.HasPrefix(q.path, "/openapi") || strings.Count(strings.Trim(q.path, "/"), "/") < 3 && groupVersionPath.MatchString(q.path)
@@ -98,17 +98,17 @@ var differences = []difference{
 		},
 	},
 	{
-		what:  "The index of the OpenAPI documents has only the cached groups, as JSON; a document's Vary names the encoding too.",
+		what:  "The index of OpenAPI has only the cached groups, as JSON; a document's Vary names the encoding too.",
 		why:   "The documents are kept compressed.",
 		adapt: adaptOpenAPI,
 	},
 	{
-		what:  "A resourceVersion of events that is unreadable, or newer than the newest, is refused as for any other resource: a kube-apiserver answers 400 in place of 500, and sends no Retry-After.",
+		what:  "An unreadable or too new resourceVersion of events is refused as for any other resource: a kube-apiserver answers 400 in place of 500, without Retry-After.",
 		why:   "A kube-apiserver has no watch cache for events, and etcd's errors are others.",
 		adapt: adaptEvents,
 	},
 	{
-		what: "A list of events at resourceVersion 0 ignores limit, as one of any other resource does.",
+		what: "A list of events at resourceVersion 0 ignores limit, as for any other resource.",
 		why:  "As above.",
 		ask: func(q request) request {
 			if strings.Contains(q.path, "/events") && q.has("limit") && q.has("resourceVersion", "0", "00") && !q.has("continue") {
@@ -120,7 +120,7 @@ var differences = []difference{
 		},
 	},
 	{
-		what: "A watch for initial events at a resourceVersion that is newer than the cache ends with 504 after three seconds, even if timeoutSeconds is less.",
+		what: "A watch for initial events at a resourceVersion newer than the cache ends with 504 after three seconds, even if timeoutSeconds is less.",
 		why:  "The end of the time without an answer would help no client.",
 		adapt: func(q request, server, cached *answer) bool {
 			tooNew := len(cached.Body) == 1 && at(cached.Body[0], "type") == "ERROR" && at(cached.Body[0], "object", "code") == json.Number("504")
@@ -140,7 +140,7 @@ var differences = []difference{
 		},
 	},
 	{
-		what: "A PartialObjectMetadata of a list, and a PartialObjectMetadataList of an object or in a watch, is refused at once with 406, or another form that is accepted is taken.",
+		what: "A PartialObjectMetadata of a list, and a PartialObjectMetadataList of an object or in a watch, gets 406 at once, or another accepted form.",
 		why:  "A kube-apiserver finds out when it has the object, after all other faults, and names the type in Go.",
 		adapt: func(q request, server, cached *answer) bool {
 			message, _ := at(server.Body[0], "message").(string)
@@ -174,7 +174,7 @@ var differences = []difference{
 		},
 	},
 	{
-		what:  "A bookmark has nothing but its kind, apiVersion and metadata.",
+		what:  "A bookmark has only kind, apiVersion and metadata.",
 		why:   "A kube-apiserver adds the fields of its Go types that are not omitted if they are empty.",
 		adapt: adaptBookmarks,
 	},
@@ -190,7 +190,7 @@ var differences = []difference{
 		},
 	},
 	{
-		what:  "A watch from a resourceVersion before the first list of the agent ends with 410.",
+		what:  "A watch from before the first list of the agent ends with 410.",
 		why:   "The agent has not seen those events.",
 		adapt: adaptOldWatch,
 	},
