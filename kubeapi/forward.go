@@ -103,7 +103,7 @@ func (r *request) forwardedVerb() string {
 	return string(r.verb)
 }
 
-// hijackable is a counting for a connection that changes its protocol.
+// hijackable is a counting for exec, port-forward and the like: the handler may take over the connection.
 type hijackable struct{ counting }
 
 func (h *hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {

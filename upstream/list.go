@@ -58,7 +58,7 @@ const (
 	pageAttempts = 6
 	pageWait     = time.Second
 
-	// quickPage is how long a page may take for the next one to be asked for before its end.
+	// quickPage: if a page took longer, the page after the next one is not requested before the next one ends.
 	quickPage = 5 * time.Second
 
 	// progressItems is the number of items between two calls of Progress within a page.
