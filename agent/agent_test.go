@@ -40,7 +40,7 @@ type node struct {
 func newNode(t *testing.T, extra string) *node {
 	t.Helper()
 	dir := t.TempDir()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", "127.0.0.2:0") // the listeners of 127.0.0.1 may get a port that is free again
 	require.NoError(t, err)
 	refused := l.Addr().String()
 	require.NoError(t, l.Close())
@@ -281,10 +281,7 @@ func TestStartErrors(t *testing.T) {
 }
 
 func TestMetrics(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	address := l.Addr().String()
-	require.NoError(t, l.Close())
+	address := freeAddress(t)
 	n := newNode(t, podsOnly+"\nmetrics: {address: \""+address+"\"}\n")
 	n.seed(t)
 	_, stop := n.run(t, io.Discard)

@@ -37,10 +37,7 @@ func get(t *testing.T, client *http.Client, url string) (code int, body string) 
 // TestHealth checks the health endpoints, metrics and profiles on the socket, and which of them the
 // metrics' address serves too.
 func TestHealth(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	address := l.Addr().String()
-	require.NoError(t, l.Close())
+	address := freeAddress(t)
 	n := newNode(t, "resources: [{resource: pods}]\nmetrics: {address: '"+address+"'}")
 	n.seed(t)
 	_, stop := n.run(t, io.Discard)

@@ -74,7 +74,7 @@ func TestDescribeConnections(t *testing.T) {
 	url := tlsServer(t, good, nil)
 	plain := httptest.NewServer(http.NotFoundHandler())
 	defer plain.Close()
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	closed, err := net.Listen("tcp", "127.0.0.2:0") // the servers of 127.0.0.1 may get a port that is free again
 	require.NoError(t, err)
 	refused := closed.Addr().String()
 	closed.Close()
