@@ -355,6 +355,9 @@ func TestQuota(t *testing.T) {
 	n := 0
 	for ; apply(n) == nil; n++ {
 		require.Less(t, n, 1000)
+		if n == 0 { // a slow machine may flush the rest at once, which fails as a whole
+			require.NoError(t, db.Flush())
+		}
 	}
 	require.Error(t, db.Flush())
 	require.LessOrEqual(t, db.Stats().FileBytes, int64(4<<20))
