@@ -62,7 +62,8 @@ func newBench(b *testing.B) *bench {
 	x.events = kubeapi.NewEvents(rv, clock.RealClock{})
 	var description store.Description
 	served := &kubeapi.Collection{
-		Info: func() store.Info { return info }, Description: func() *store.Description { return &description }, View: coll.View, State: coll.State,
+		Info: func() store.Info { return info }, Description: func() *store.Description { return &description },
+		View: coll.View, State: coll.State,
 		Freshness: func() kubeapi.Freshness { return kubeapi.Freshness{Connected: true} },
 		Probe:     func(context.Context) (string, error) { return rv, nil },
 		Changed:   func() <-chan struct{} { return nil }, Events: x.events,

@@ -60,7 +60,10 @@ func following(t *testing.T, test func(t *testing.T, f *follower)) {
 		t.Run("bolt"+way, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			defer cancel()
-			f := &follower{t: t, c: s.Collection, bell: &bell{}, stop: make(chan struct{}), cancel: cancel, lines: make(chan string), ended: make(chan error, 1)}
+			f := &follower{
+				t: t, c: s.Collection, bell: &bell{}, stop: make(chan struct{}), cancel: cancel,
+				lines: make(chan string), ended: make(chan error, 1),
+			}
 			opts := options(t, "bolt")
 			opts.Changed, opts.Done = f.bell.next, f.stop
 			src := FromDB(s.DB, opts)

@@ -54,7 +54,7 @@ func validHash(hash string) bool {
 	})
 }
 
-// write writes a document to a file. The error names what is wrong if body is not one JSON object.
+// write writes a document to a file. The error describes the fault if body is not one JSON object.
 func write(f io.Writer, path, hash string, body io.Reader) error {
 	zw := gzip.NewWriter(f)
 	zw.Name, zw.Comment = path, hash
