@@ -2,6 +2,7 @@ package quota
 
 import (
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -11,8 +12,10 @@ import (
 // Quota limits how often each client may do something: to a number at once, and to a rate after that.
 // It is safe for concurrent use.
 type Quota struct {
-	rate    rate.Limit
-	burst   int
+	rate  rate.Limit
+	burst int
+
+	mu      sync.Mutex // held from the look at a client until it has its limiter, so that it never has two
 	clients *lru.Cache // of client to *rate.Limiter
 }
 
@@ -39,6 +42,8 @@ func (q *Quota) Delay(client any, now time.Time, limit time.Duration) time.Durat
 }
 
 func (q *Quota) limiter(client any) *rate.Limiter {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	x, _ := q.clients.Get(client)
 	l, ok := x.(*rate.Limiter)
 	if !ok {

@@ -3,6 +3,8 @@ package quota
 import (
 	"math"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,6 +30,28 @@ func TestQuota(t *testing.T) {
 		q.Allow(strconv.Itoa(i), now)
 	}
 	require.Equal(t, 3, q.clients.Len(), "the number of clients is bounded")
+}
+
+// TestQuota_AtOnce: a client whose first requests come at the same time has one burst, too.
+func TestQuota_AtOnce(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	const clients, burst, asking = 2000, 4, 8
+	q := New(1, burst, clients)
+	allowed := make([]atomic.Int32, clients)
+	var all sync.WaitGroup
+	for range asking {
+		all.Go(func() {
+			for i := range clients {
+				if q.Allow(i, now) {
+					allowed[i].Add(1)
+				}
+			}
+		})
+	}
+	all.Wait()
+	for i := range allowed {
+		require.EqualValues(t, burst, allowed[i].Load(), "client %d", i)
+	}
 }
 
 // TestDelay: a fleet that is refused comes back one after the other.
