@@ -19,6 +19,7 @@ import (
 
 	"github.com/snapcache/snapcache/agent/internal/backup"
 	"github.com/snapcache/snapcache/agent/internal/collection"
+	"github.com/snapcache/snapcache/agent/internal/database"
 	"github.com/snapcache/snapcache/agent/internal/kubernetes"
 	"github.com/snapcache/snapcache/agent/internal/purge"
 	"github.com/snapcache/snapcache/agent/internal/repair"
@@ -33,7 +34,6 @@ import (
 	"github.com/snapcache/snapcache/snapshot"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt"
-	"github.com/snapcache/snapcache/store/memory"
 	"github.com/snapcache/snapcache/systemd"
 	"github.com/snapcache/snapcache/upstream"
 )
@@ -59,6 +59,9 @@ type Options struct {
 
 	// Level is the Logger's level, which a reload sets; nil if it can't be set.
 	Level *slog.LevelVar
+
+	started time.Time
+	socket  *os.File // the one that systemd passed; nil for none
 }
 
 // UsageError is an error of the command line or of the configuration.
@@ -72,30 +75,24 @@ type Agent struct {
 	opts      Options
 	log       *slog.Logger
 	clock     clock.RealClock
-	started   time.Time
-	db        store.DB
-	opening   opening
+	opener    database.Opener
+	db        *database.Database
 	snapshots *backup.Snapshots // nil for a store that has none
 	source    localapi.Source
 	kube      *kubernetes.API
 	status    *status.Reporter
 	stopping  <-chan struct{} // closed when the agent is to stop
 	damages   *repair.Damages
-	keys      bolt.Keyring
 	drawn     string // the progress line on the terminal
 	verifier  *verify.Verifier
 	settings  *settings
 	watchdog  watchdog
 	retries   sleep.Bell // ends waits for the server early
+	cluster   *upstream.Cluster
+	next      *Agent // goes on with a file; nil unless the database is in memory until the disk takes one
 
 	mu          sync.Mutex               // guards collections
 	collections []*collection.Collection // a new slice when a reload changes it
-}
-
-// opening describes the file that the agent has opened.
-type opening struct {
-	restore.File      // the state of the file at the start
-	foreign      bool // it was restored from a snapshot, which may be another node's
 }
 
 // Run runs an agent until ctx ends, and then stops it in good order. If the error is a
@@ -104,37 +101,71 @@ func Run(ctx context.Context, cfg *config.AgentConfiguration, opts Options) erro
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	now := time.Now()
-	a := &Agent{
-		opts: opts, log: opts.Logger, damages: repair.NewDamages(), started: now, settings: newSettings(cfg, now),
+	var err error
+	if opts.socket, err = systemd.Socket(); err != nil {
+		return &UsageError{Err: err}
 	}
-	a.kube = &kubernetes.API{Config: a.config, All: a.all, Named: make(chan struct{}, 1), Clock: a.clock, Log: a.log}
-	a.verifier = verify.New(a.clock, a.all, reloadable(a.settings, func(c *config.AgentConfiguration) time.Duration {
-		return c.Verify.Interval.Duration
-	}))
-	cluster, err := a.newCluster(cfg)
+	if opts.socket != nil {
+		defer func() { _ = opts.socket.Close() }() // the listeners have copies
+	}
+	opts.started = time.Now()
+	a, err := newAgent(cfg, opts)
 	if err != nil {
-		return &UsageError{Err: err}
+		return err
 	}
-	defer cluster.Close()
-	if a.keys, err = bolt.ReadKeyring(cfg.Encryption.KeyFile, cfg.Encryption.OldKeyFiles); err != nil {
-		return &UsageError{Err: err}
-	}
-	if err := a.awaitStore(ctx); err != nil {
+	if err := a.openStore(ctx); err != nil {
+		a.cluster.Close()
 		if ctx.Err() != nil {
 			return nil // stopped while the database was being opened
 		}
 		return err
 	}
-	err = a.serve(ctx, cluster)
+	for a != nil && err == nil {
+		a, err = a.run(ctx)
+	}
+	if err == nil {
+		opts.Logger.Info("stopped")
+	}
+	return err
+}
+
+// newAgent returns an agent without a database. Its cluster has to be closed.
+func newAgent(cfg *config.AgentConfiguration, opts Options) (*Agent, error) {
+	a := &Agent{opts: opts, log: opts.Logger, damages: repair.NewDamages(), settings: newSettings(cfg, time.Now())}
+	a.kube = &kubernetes.API{Config: a.config, All: a.all, Named: make(chan struct{}, 1), Clock: a.clock, Log: a.log}
+	a.verifier = verify.New(a.clock, a.all, reloadable(a.settings, func(c *config.AgentConfiguration) time.Duration {
+		return c.Verify.Interval.Duration
+	}))
+	keys, err := bolt.ReadKeyring(cfg.Encryption.KeyFile, cfg.Encryption.OldKeyFiles)
+	if err != nil {
+		return nil, &UsageError{Err: err}
+	}
+	a.opener = database.Opener{Clock: a.clock, Log: a.log, Checking: a.checking, Options: func() bolt.Options { return a.boltOptions(keys) }}
+	if a.cluster, err = a.newCluster(cfg); err != nil {
+		return nil, &UsageError{Err: err}
+	}
+	return a, nil
+}
+
+// run serves until ctx ends. It returns the agent that goes on if the database moves to a file.
+func (a *Agent) run(ctx context.Context) (next *Agent, err error) {
+	err = a.serve(ctx)
+	if next = a.next; errors.Is(err, errMoves) {
+		err = next.take(a.db)
+	} else if next != nil {
+		err, next = errors.Join(err, next.close()), nil
+	}
+	return next, errors.Join(err, a.close())
+}
+
+// close closes the database and the connection to the server.
+func (a *Agent) close() (err error) {
+	defer a.cluster.Close()
 	a.extended(func() {
-		if closeErr := a.db.Close(); closeErr != nil {
-			err = errors.Join(err, fmt.Errorf("close database: %w", closeErr))
+		if err = a.db.Close(); err != nil {
+			err = fmt.Errorf("close database: %w", err)
 		}
 	})
-	if err == nil {
-		a.log.Info("stopped")
-	}
 	return err
 }
 
@@ -179,43 +210,17 @@ func (a *Agent) connection(cfg *config.AgentConfiguration, context string) (*res
 	return c, err
 }
 
-// openStore opens the database, and the configured collections that are in it.
-func (a *Agent) openStore(ctx context.Context) error {
-	if a.config().Store.Type == config.StoreMemory {
-		a.db = memory.New()
-		a.opening.File = restore.File{Outcome: restore.Created}
-		return a.openCollections()
+// use makes d the agent's database, and opens the configured collections that are in it. If it fails, the
+// caller closes d.
+func (a *Agent) use(d *database.Database) error {
+	if a.db = d; d.Bolt != nil {
+		a.snapshots = backup.New(d.Bolt, a.snapshotDir(), reloadable(a.settings, func(c *config.AgentConfiguration) config.Snapshots { return c.Snapshots }), a.clock, a.log)
 	}
-	opts, path := a.boltOptions(), a.config().Store.Path
-	from := restore.Sources{Seed: a.config().Restore.File(), Snapshots: a.snapshotDir()}
-	db, verdict, err := restore.Open(ctx, path, opts, from, a.clock.Now(), a.checking())
-	if err != nil {
-		return openError(err)
-	}
-	// Corruption may show only when a collection is opened for writing. A snapshot may be corrupt
-	// too: the last resort is an empty file.
-	for _, next := range []restore.Sources{from, {}} {
-		if err := a.opened(db, verdict); err != nil {
-			return errors.Join(err, db.Close())
-		}
-		if err = a.openCollections(); err == nil {
-			return nil
-		}
-		if err = errors.Join(err, db.Close()); !errors.As(err, new(*store.CorruptionError)) {
-			return err
-		}
-		if db, verdict, err = restore.Replace(ctx, path, opts, err, next, a.clock.Now()); err != nil {
-			return err
-		}
-	}
-	if err = errors.Join(a.opened(db, verdict), a.openCollections()); err != nil {
-		err = errors.Join(err, db.Close())
-	}
-	return err
+	return a.openCollections()
 }
 
 // openError returns the error of a database that can't be opened and is left unchanged, with the next
-// step. A file that was set aside is no error: see [restore.Open].
+// step; nil for none. A file that was set aside is no error: see [restore.Open].
 func openError(err error) error {
 	hinted := restore.WithHint(err)
 	if errors.Is(err, store.ErrKey) || errors.Is(err, store.ErrTooLarge) || errors.Is(err, store.ErrNetworkFS) {
@@ -225,62 +230,13 @@ func openError(err error) error {
 }
 
 // boltOptions returns the database's options, from the configuration in force.
-func (a *Agent) boltOptions() bolt.Options {
+func (a *Agent) boltOptions(keys bolt.Keyring) bolt.Options {
 	return bolt.Options{
 		MaxBytes: a.config().Store.MaxSize.Value(), FlushInterval: a.config().Store.CommitInterval.Duration,
 		HistoryRetention: a.config().History.Retention.Duration, HistoryBytes: a.config().History.MaxSize.Value(),
 		Clock: a.clock, Writer: "snapcache " + a.opts.Version, OnCorrupt: a.damages.Note,
-		Logger: a.log, Keys: a.keys, OrReadOnly: true,
+		Logger: a.log, Keys: keys, OrReadOnly: true,
 	}
-}
-
-// openSmallStore opens a store beside the database, with its key, unless ctx ends before. A file that can't be
-// used is set aside. If the disk takes no writes, and there is no file to read, the store is in memory until the
-// next start.
-func (a *Agent) openSmallStore(ctx context.Context, path string) (store.DB, error) {
-	opts := bolt.Options{Clock: a.clock, Writer: "snapcache " + a.opts.Version, Keys: a.keys, OrReadOnly: true}
-	opts.Logger = a.log.With("path", path)
-	db, verdict, err := restore.Open(ctx, path, opts, restore.Sources{}, a.clock.Now(), nil)
-	if files.RefusesWrites(err) {
-		a.log.Error("the disk takes no writes; a file is kept in memory until the next start", "path", path, "error", withDropIn(err, path))
-		return memory.New(), nil
-	}
-	if err != nil {
-		return nil, openError(err)
-	}
-	if verdict.Outcome == restore.Quarantined {
-		a.log.Error("a file could not be used and was set aside", "path", path, "reason", verdict.Reason, "cause", verdict.Cause, "moved", verdict.MovedTo)
-	}
-	return db, nil
-}
-
-// opened installs an open database, and logs the verdict on its file. If it fails, the caller closes
-// the database.
-func (a *Agent) opened(db *bolt.DB, verdict restore.File) error {
-	a.db, a.opening.File = db, verdict
-	a.snapshots = backup.New(db, a.snapshotDir(), reloadable(a.settings, func(c *config.AgentConfiguration) config.Snapshots { return c.Snapshots }), a.clock, a.log)
-	for _, err := range verdict.Skipped {
-		a.log.Warn("a snapshot could not be used", "error", err)
-	}
-	switch {
-	case verdict.Outcome == restore.Quarantined && verdict.From != nil:
-		a.log.Error("the database could not be used and was set aside; a snapshot took its place",
-			"reason", verdict.Reason, "cause", verdict.Cause, "moved", verdict.MovedTo, "snapshot", verdict.From.Name, "of", verdict.From.Created)
-	case verdict.Outcome == restore.Quarantined:
-		a.log.Error("the database could not be used and was set aside; starting empty",
-			"reason", verdict.Reason, "cause", verdict.Cause, "moved", verdict.MovedTo)
-	default:
-		a.log.Info("database "+verdict.String(), "path", a.config().Store.Path)
-	}
-	origin, err := db.Origin()
-	if err != nil {
-		return err
-	}
-	a.opening.foreign = origin != ""
-	if err := db.JournalCorruption(); err != nil {
-		a.log.Error("the journal is corrupt; the changes after the damage were discarded and will be watched again", "error", err)
-	}
-	return nil
 }
 
 // openCollections makes the configured collections, and opens each that the database has in the
@@ -327,9 +283,13 @@ func (a *Agent) openCollections() error {
 // serve runs the local API and the collections until ctx ends or one of them fails. It listens
 // before it connects to the server, so that the cache can be read at once. The end of ctx is no
 // error.
-func (a *Agent) serve(ctx context.Context, cluster *upstream.Cluster) (err error) {
-	a.stopping = ctx.Done()
-	a.kube.OpenStore = func(path string) (store.DB, error) { return a.openSmallStore(ctx, path) }
+func (a *Agent) serve(ctx context.Context) (err error) {
+	group, running := errgroup.WithContext(ctx)
+	a.stopping = running.Done()
+	a.kube.OpenStore = func(path string) (store.DB, error) {
+		db, err := a.opener.OpenSmall(ctx, path)
+		return db, openError(err)
+	}
 	if !a.config().Metrics.Disabled {
 		metrics := sync.OnceValue(func() http.Handler { return a.status.Metrics() })
 		a.kube.Scrape = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { metrics().ServeHTTP(w, r) })
@@ -339,12 +299,12 @@ func (a *Agent) serve(ctx context.Context, cluster *upstream.Cluster) (err error
 	}
 	defer func() { err = errors.Join(err, a.kube.Close()) }()
 	a.status = status.New(status.Options{
-		Version: a.opts.Version, Started: a.started, DB: a.db, Verdict: a.opening.File, Clock: a.clock,
-		Config: a.config, All: a.all, Corrupt: a.damages.Count, Snapshots: a.snapshots.Status, Cluster: cluster,
+		Version: a.opts.Version, Started: a.opts.started, DB: a.db.DB, Refused: a.db.Refused, Verdict: a.db.File, Clock: a.clock,
+		Config: a.config, All: a.all, Corrupt: a.damages.Count, Snapshots: a.snapshots.Status, Cluster: a.cluster,
 		API: a.kube.Metrics, Loaded: a.settings.status, Stalled: a.watchdog.stuck,
 	})
-	a.source = localapi.FromDB(a.db, localapi.Options{
-		StoreType: string(a.config().Store.Type), Verdict: a.opening.File.String(),
+	a.source = localapi.FromDB(a.db.DB, localapi.Options{
+		StoreType: string(a.db.Type()), Verdict: a.db.File.String(),
 		SpoolDir: filepath.Dir(a.config().Store.Path), Status: a.status.Fill,
 		Changed: a.nextChange, Done: a.stopping,
 	})
@@ -374,7 +334,6 @@ func (a *Agent) serve(ctx context.Context, cluster *upstream.Cluster) (err error
 	}
 	a.log.Info("ready", "socket", a.config().LocalAPI.Socket)
 
-	group, running := errgroup.WithContext(ctx)
 	group.Go(func() error { a.tellReady(running); return nil })
 	for _, serve := range servers {
 		group.Go(func() error { return serve(running) })
@@ -382,7 +341,10 @@ func (a *Agent) serve(ctx context.Context, cluster *upstream.Cluster) (err error
 	group.Go(func() error { a.tell(systemd.Watchdog(running, a.clock, a.healthy)); return nil })
 	group.Go(func() error { a.report(running); return nil })
 	group.Go(func() error { a.snapshots.Run(running); return nil })
-	group.Go(func() error { return a.follow(running, cluster) })
+	group.Go(func() error { return a.follow(running) })
+	if a.db.Refused != nil {
+		group.Go(func() error { return a.awaitDisk(running) })
+	}
 	err = group.Wait()
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return nil
@@ -392,9 +354,10 @@ func (a *Agent) serve(ctx context.Context, cluster *upstream.Cluster) (err error
 
 // follow runs the collections until ctx ends, and returns once they have stored the queued changes.
 // The database must stay open until then.
-func (a *Agent) follow(ctx context.Context, cluster *upstream.Cluster) error {
+func (a *Agent) follow(ctx context.Context) error {
+	cluster := a.cluster
 	a.log.Info("connecting", "server", cluster.Server())
-	purger := purge.Purger{DB: a.db, Clock: a.clock, Log: a.log, All: a.all, After: reloadable(a.settings, func(c *config.AgentConfiguration) time.Duration {
+	purger := purge.Purger{DB: a.db.DB, Clock: a.clock, Log: a.log, All: a.all, After: reloadable(a.settings, func(c *config.AgentConfiguration) time.Duration {
 		return c.Secrets.PurgeAfter.Duration
 	})}
 	group, running := errgroup.WithContext(sleep.WithBell(ctx, &a.retries))
@@ -411,7 +374,9 @@ func (a *Agent) follow(ctx context.Context, cluster *upstream.Cluster) error {
 	group.Go(func() error { a.kube.Follow(running, cluster); return nil })
 	group.Go(func() error { collection.FollowVersions(running, a.clock, cluster, a.all); return nil })
 	<-running.Done()
-	a.tell(systemd.Stopping("storing the last changes"))
+	if !errors.Is(context.Cause(running), errMoves) {
+		a.tell(systemd.Stopping("storing the last changes"))
+	}
 	return group.Wait()
 }
 
@@ -438,7 +403,7 @@ func (a *Agent) config() *config.AgentConfiguration { return a.settings.get() }
 // them.
 func (a *Agent) collectionOptions(reloaded bool) collection.Options {
 	return collection.Options{
-		DB: a.db, Clock: a.clock, Log: a.log, ForeignCheckpoint: a.opening.foreign, Reloaded: reloaded,
+		DB: a.db.DB, Clock: a.clock, Log: a.log, ForeignCheckpoint: a.db.Foreign, Reloaded: reloaded,
 		Attributes: a.config().KubernetesAPI.Enabled(), Named: a.kube.Named,
 		PurgeAfter: func() time.Duration { return a.config().Secrets.PurgeAfter.Duration },
 	}

@@ -190,7 +190,7 @@ func TestFollowChangesUntilStop(t *testing.T) {
 
 func TestBoltOptions(t *testing.T) {
 	n := newNode(t, podsOnly+"\nhistory: {retention: 1m, maxSize: 64Ki}\n")
-	opts := (&Agent{settings: newSettings(n.cfg, time.Now())}).boltOptions()
+	opts := (&Agent{settings: newSettings(n.cfg, time.Now())}).boltOptions(bolt.Keyring{})
 	require.EqualValues(t, 1<<30, opts.MaxBytes)
 	require.Equal(t, 5*time.Second, opts.FlushInterval)
 	require.Equal(t, time.Minute, opts.HistoryRetention)

@@ -2,44 +2,76 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"net"
-	"path/filepath"
 	"time"
 
+	"github.com/snapcache/snapcache/agent/internal/database"
+	"github.com/snapcache/snapcache/config"
 	"github.com/snapcache/snapcache/internal/files"
 	"github.com/snapcache/snapcache/internal/sleep"
-	"github.com/snapcache/snapcache/store"
-	"github.com/snapcache/snapcache/systemd"
+	"github.com/snapcache/snapcache/restore"
 )
 
-// awaitStore opens the database. A file on a disk that takes no writes is opened for reading. Only if
-// there is no usable file, it waits until one can be made, and reports that in the log and to systemd.
-func (a *Agent) awaitStore(ctx context.Context) error {
-	// The longest pause is less than the time that a notification asks systemd for.
-	backoff := sleep.Backoff(time.Second, 20*time.Second, 0)
-	for {
-		var err error
-		a.extended(func() { err = a.openStore(ctx) })
-		if err == nil || !files.RefusesWrites(err) {
-			return err
-		}
-		path := a.config().Store.Path
-		err = withDropIn(err, path)
-		d := backoff.Step()
-		a.log.Error("the disk takes no writes, and has no database to read; retrying", "path", path, "wait", d, "error", err)
-		a.tell(systemd.Starting("waiting for a disk that takes writes: " + err.Error()))
-		if err := sleep.For(ctx, a.clock, d); err != nil {
-			return err
-		}
+// openStore opens the database. A file on a disk that takes no writes is opened for reading. If there is
+// no usable file, the database is in memory until one can be made.
+func (a *Agent) openStore(ctx context.Context) error {
+	if a.config().Store.Type == config.StoreMemory {
+		return a.use(database.InMemory(nil))
 	}
+	err := a.openFile(ctx, a.use)
+	if files.RefusesWrites(err) {
+		err = database.WithDropIn(err, a.config().Store.Path)
+		a.log.Error("the disk takes no writes, and has no database to read: the cache is in memory until it does", "error", err)
+		return a.use(database.InMemory(err))
+	}
+	return openError(err)
 }
 
-// withDropIn adds the next step to the error of a path that the service's unit makes read-only.
-func withDropIn(err error, path string) error {
-	if hint := systemd.ReadOnlyHint(err, filepath.Dir(path)); hint != "" {
-		return &store.Error{Err: err, Hint: hint}
-	}
+// openFile opens the configured file, and calls use with it.
+func (a *Agent) openFile(ctx context.Context, use func(*database.Database) error) (err error) {
+	from := restore.Sources{Seed: a.config().Restore.File(), Snapshots: a.snapshotDir()}
+	a.extended(func() { err = a.opener.Open(ctx, a.config().Store.Path, from, use) })
 	return err
+}
+
+// errMoves ends an agent whose database moves to a file, with which the next one goes on.
+var errMoves = errors.New("the database moves to a file")
+
+// awaitDisk makes the next agent once the disk takes writes, and then returns errMoves. It returns nil when
+// ctx ends.
+func (a *Agent) awaitDisk(ctx context.Context) error {
+	backoff := sleep.Backoff(5*time.Second, 2*time.Minute, 0)
+	for sleep.For(ctx, a.clock, backoff.Step()) == nil {
+		next, err := newAgent(a.config(), a.opts)
+		if err == nil {
+			if err = next.openFile(ctx, func(d *database.Database) error { next.db = d; return nil }); err == nil {
+				a.next = next
+				return errMoves
+			}
+			next.cluster.Close()
+		}
+		if !files.RefusesWrites(err) && ctx.Err() == nil {
+			a.log.Error("the disk takes writes, but the agent can't go on with a file; retrying", "error", openError(err))
+		}
+	}
+	return nil
+}
+
+// take copies the collections of a database in memory to the agent's file, and opens those that are configured.
+// If it fails, the file is closed.
+func (a *Agent) take(from *database.Database) (err error) {
+	a.extended(func() {
+		if err := database.Copy(a.db, from); err != nil {
+			a.log.Error("a collection could not be copied from memory to the file; it is listed again", "error", err)
+		}
+		err = a.use(a.db)
+	})
+	if err != nil {
+		return errors.Join(err, a.close())
+	}
+	a.log.Info("the disk takes writes: the cache is in a file now", "path", a.config().Store.Path)
+	return nil
 }
 
 // listenRetry is the pause between two tries to make the socket.
@@ -64,7 +96,7 @@ func (a *Agent) lateSocket(ctx context.Context) error {
 func (a *Agent) openSocket() (serve func(context.Context) error, listener net.Listener, err error) {
 	listener, err = a.listen()
 	if files.RefusesWrites(err) {
-		a.log.Error("the socket can't be made; trying again", "wait", listenRetry, "error", withDropIn(err, a.config().LocalAPI.Socket))
+		a.log.Error("the socket can't be made; trying again", "wait", listenRetry, "error", database.WithDropIn(err, a.config().LocalAPI.Socket))
 		return a.lateSocket, nil, nil
 	}
 	return a.serveLocal(listener), listener, err

@@ -77,12 +77,12 @@ func (a *Agent) statusPage(bare bool) http.Handler {
 // listen returns the socket that systemd passed, or else opens localAPI.socket.
 func (a *Agent) listen() (net.Listener, error) {
 	path := a.config().LocalAPI.Socket
-	given, err := systemd.Listener()
+	if a.opts.socket == nil {
+		return files.ListenUnix(path)
+	}
+	given, err := systemd.Listen(a.opts.socket)
 	if err != nil {
 		return nil, &UsageError{err}
-	}
-	if given == nil {
-		return files.ListenUnix(path)
 	}
 	if address := given.Addr().String(); address != path {
 		a.log.Warn("systemd passed a socket other than localAPI.socket; serving on systemd's", "socket", address, "localAPI.socket", path)

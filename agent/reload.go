@@ -12,7 +12,6 @@ import (
 	"github.com/snapcache/snapcache/agent/internal/collection"
 	"github.com/snapcache/snapcache/config"
 	"github.com/snapcache/snapcache/localapi"
-	"github.com/snapcache/snapcache/store/bolt"
 	"github.com/snapcache/snapcache/systemd"
 	"github.com/snapcache/snapcache/upstream"
 )
@@ -157,8 +156,8 @@ func (a *Agent) applySettings(next *config.AgentConfiguration) {
 	if a.opts.Level != nil {
 		a.opts.Level.Set(next.Log.Level.Level())
 	}
-	if db, durable := a.db.(*bolt.DB); durable {
-		db.Adjust(next.Store.CommitInterval.Duration, next.History.Retention.Duration, next.History.MaxSize.Value())
+	if a.db.Bolt != nil {
+		a.db.Bolt.Adjust(next.Store.CommitInterval.Duration, next.History.Retention.Duration, next.History.MaxSize.Value())
 	}
 }
 

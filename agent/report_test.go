@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/snapcache/snapcache/agent/internal/collection"
+	"github.com/snapcache/snapcache/agent/internal/database"
 	"github.com/snapcache/snapcache/agent/internal/kubernetes"
 	"github.com/snapcache/snapcache/agent/internal/status"
 	"github.com/snapcache/snapcache/config"
@@ -56,7 +57,7 @@ func TestProgress(t *testing.T) {
 		var terminal bytes.Buffer
 		a := &Agent{
 			opts: Options{Progress: &terminal}, log: slog.New(slog.DiscardHandler), settings: newSettings(&config.AgentConfiguration{}, time.Now()),
-			kube: &kubernetes.API{},
+			kube: &kubernetes.API{}, db: database.InMemory(nil),
 		}
 		c := collection.New(collection.Spec{ID: "pods"}, a.collectionOptions(false))
 		a.setCollections([]*collection.Collection{c})

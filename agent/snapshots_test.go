@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/snapcache/snapcache/agent/internal/database"
 	"github.com/snapcache/snapcache/agent/internal/kubernetes"
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/restore"
@@ -66,10 +67,11 @@ func TestForeignCheckpoint(t *testing.T) {
 			require.NoError(t, db.SetOrigin("a snapshot"))
 		}
 		a := &Agent{settings: newSettings(n.cfg, time.Now()), log: slog.New(slog.DiscardHandler), kube: &kubernetes.API{}}
-		require.NoError(t, a.opened(db, restore.File{Outcome: restore.Opened}))
-		require.NoError(t, a.openCollections())
-		require.Equal(t, elsewhere, a.collectionOptions(false).ForeignCheckpoint)
 		require.NoError(t, db.Close())
+		opener := database.Opener{Clock: a.clock, Log: a.log, Options: func() bolt.Options { return bolt.Options{} }, Checking: a.checking}
+		require.NoError(t, opener.Open(t.Context(), n.cfg.Store.Path, restore.Sources{}, a.use))
+		require.Equal(t, elsewhere, a.collectionOptions(false).ForeignCheckpoint)
+		require.NoError(t, a.db.Close())
 	}
 }
 

@@ -204,7 +204,7 @@ func (t *changeStream) collect(ctx context.Context, v store.View, corrupt *damag
 		case errors.As(err, new(*store.TooOldError)):
 			return errTooOld("resourceVersion "+since, from)
 		case errors.Is(err, store.ErrNoHistory):
-			return fmt.Errorf("%w: set store.type: bolt in the agent's configuration", err)
+			return fmt.Errorf("%w: it is in memory, see snapcache status and store.type in the agent's configuration", err)
 		case errors.Is(err, store.ErrAhead) && t.begun:
 			return t.errRelist(from, now)
 		case err != nil:

@@ -281,7 +281,7 @@ func TestChanges_NoHistory(t *testing.T) {
 			_, err := changeLines(tc.src, q)
 			require.ErrorIs(t, err, store.ErrNoHistory, tc.name)
 			require.EqualError(t, err, "collection configmaps: the store keeps no history of changes: "+
-				"set store.type: bolt in the agent's configuration")
+				"it is in memory, see snapcache status and store.type in the agent's configuration")
 		}
 	}
 	answer := get(t, serveHandler(t, Handler(src)), "/v1alpha1/collections/configmaps/changes?since=5")

@@ -18,13 +18,29 @@ func TestInherited(t *testing.T) {
 	if os.Getenv(inherit) == "" {
 		t.Skip("run by TestListener")
 	}
-	listener, err := Listener()
+	socket, err := Socket()
 	switch {
 	case err != nil:
 		t.Logf("error: %v", err)
 		return
-	case listener == nil:
+	case socket == nil:
 		t.Log("none")
+		return
+	}
+	if again, err := Socket(); again != nil || err != nil {
+		t.Errorf("asked again: %v, %v", again, err)
+	}
+	for range 2 { // it listens anew
+		answer(t, socket)
+	}
+}
+
+// answer listens on a socket, and answers one connection.
+func answer(t *testing.T, socket *os.File) {
+	t.Helper()
+	listener, err := Listen(socket)
+	if err != nil {
+		t.Logf("error: %v", err)
 		return
 	}
 	defer listener.Close()
@@ -35,9 +51,6 @@ func TestInherited(t *testing.T) {
 	defer conn.Close()
 	if _, err := conn.Write([]byte("hello\n")); err != nil {
 		t.Fatal(err)
-	}
-	if again, err := Listener(); again != nil || err != nil {
-		t.Errorf("asked again: %v, %v", again, err)
 	}
 }
 
@@ -94,14 +107,16 @@ func TestListener(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		// Before the service accepts it, like a client whose connection starts the service.
-		conn, err := net.Dial("unix", path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		if line, err := bufio.NewReader(conn).ReadString('\n'); err != nil || line != "hello\n" {
-			t.Errorf("got %q, %v", line, err)
+		for range 2 {
+			// Before the service accepts it, like a client whose connection starts the service.
+			conn, err := net.Dial("unix", path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			if line, err := bufio.NewReader(conn).ReadString('\n'); err != nil || line != "hello\n" {
+				t.Errorf("got %q, %v", line, err)
+			}
 		}
 		if err := cmd.Wait(); err != nil {
 			t.Errorf("%v\n%s", err, out.String())

@@ -11,7 +11,8 @@ import (
 )
 
 // TestReadOnlyDisk_FileCorrupt starts an agent on a read-only file system whose database is corrupt. It
-// can't set the file aside: it waits, reports both, and sets the file aside once the disk takes writes.
+// can't set the file aside: it serves from memory, reports both, and sets the file aside once the disk takes
+// writes.
 func TestReadOnlyDisk_FileCorrupt(t *testing.T) {
 	t.Parallel()
 	cp := quietControlPlane(t)
@@ -30,9 +31,14 @@ func TestReadOnlyDisk_FileCorrupt(t *testing.T) {
 	x.awaitLog("the disk takes no writes, and has no database to read")
 	x.awaitLog("not a snapcache database")
 	x.awaitLog("read-only file system")
-	require.True(t, a.running())
-	readOnly(false)
 	a.requireServers(cp, twoIDs...)
+	a.awaitAlarm(true)
+	readOnly(false)
+	a.awaitAlarm(false)
+	a.requireServers(cp, twoIDs...)
+	for id, c := range a.awaitCaughtUp(anywhere(twoIDs...)) {
+		require.Zero(t, c.Lists, id)
+	}
 	a.stop()
 	kept, err := filepath.Glob(x.db + ".foreign-*")
 	require.NoError(t, err)

@@ -39,10 +39,11 @@ func diskOf(t *testing.T, x *site) (readOnly func(bool)) {
 	}
 }
 
-// awaitAlarm waits until the agent reports that changes can't be stored or, if on is false, no longer.
-func (a *agent) awaitAlarm(on bool) {
+// awaitAlarm waits until the agent reports that changes can't be stored or, if on is false, no longer. It returns
+// the status.
+func (a *agent) awaitAlarm(on bool) *localapi.Status {
 	a.t.Helper()
-	a.await("an alarm, or its end", func(s *localapi.Status) string {
+	return a.await("an alarm, or its end", func(s *localapi.Status) string {
 		if (s.Store.Problem != "") != on {
 			return "problem: " + s.Store.Problem
 		}
@@ -120,12 +121,15 @@ func TestReadOnlyDisk(t *testing.T) {
 }
 
 // TestReadOnlyDisk_NothingStored starts an agent that has no file yet on a read-only file system, with all
-// that the Kubernetes API keeps beside it.
+// that the Kubernetes API keeps beside it. It serves from memory and, once the disk takes writes, goes on with a
+// file that has all of it, although the server is away by then.
 func TestReadOnlyDisk_NothingStored(t *testing.T) {
 	t.Parallel()
-	cp := quietControlPlane(t)
+	cp := newControlPlane(t)
+	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{ConfigMaps: 40, Pods: 20, Namespaces: 2}))
+	network := newProxy(t, cp, controlplane.Admin)
 	s := settings{
-		kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: twoResources,
+		kubeconfig: network.kubeconfig, resources: twoResources,
 		more: "kubernetesAPI: {address: '" + freeAddress(t) + "', openAPI: true, access: {enabled: true}}",
 	}
 	x := newSite(t, s)
@@ -133,9 +137,38 @@ func TestReadOnlyDisk_NothingStored(t *testing.T) {
 	readOnly(true)
 	a := x.start()
 	x.awaitLog("the disk takes no writes, and has no database to read")
-	readOnly(false)
 	a.requireServers(cp, twoIDs...)
+	touchAll(t, cp, twoIDs...)
+	a.requireServers(cp, twoIDs...)
+	inMemory := a.awaitAlarm(true)
+	require.Contains(t, string(a.metricsText()), "snapcache_store_failing 1")
+	require.Equal(t, "memory", inMemory.Store.Type)
+	require.Contains(t, inMemory.Store.Problem, "read-only file system")
+	before := map[string]content{}
+	for _, id := range twoIDs {
+		before[id] = x.cached(id)
+	}
+	network.down()
+	readOnly(false)
+	inFile := a.awaitAlarm(false)
+	require.Contains(t, string(a.metricsText()), "snapcache_store_failing 0")
+	require.Equal(t, "bolt", inFile.Store.Type)
+	require.Equal(t, inMemory.Agent.PID, inFile.Agent.PID)
+	require.Equal(t, inMemory.Agent.Started, inFile.Agent.Started)
+	for _, id := range twoIDs {
+		requireSame(t, id, before[id], x.cached(id))
+	}
+	network.up()
+	touchAll(t, cp, twoIDs...)
+	a.requireServers(cp, twoIDs...)
+	for id, c := range a.awaitCaughtUp(anywhere(twoIDs...)) {
+		require.Zero(t, c.Lists, id)
+	}
 	a.stop()
+	for _, id := range twoIDs {
+		requireSame(t, id, onServer(t, cp, id), x.cached(id))
+	}
+	require.Zero(t, x.run("check", "--config", x.config).code)
 
 	// The file alone is there.
 	require.NoError(t, os.RemoveAll(filepath.Join(filepath.Dir(x.db), "kubernetes-api")))

@@ -29,6 +29,7 @@ var wallTime = map[string]string{
 	"agent/internal/collection/serve.go":      "compared: TestFreshness_WrongClock",
 	"agent/internal/collection/stall.go":      "monotonic",
 	"agent/internal/collection/tracker.go":    "monotonic",
+	"agent/internal/database/database.go":     "shown",
 	"agent/internal/kubernetes/access.go":     "compared: access TestDecisions_WrongClock",
 	"agent/internal/kubernetes/kubernetes.go": "compared: kubeapi/serving TestCertificateClocks",
 	"agent/internal/purge/purge.go":           "monotonic, shown",

@@ -73,7 +73,7 @@ func (m metricsCollector) Collect(ch chan<- prometheus.Metric) {
 	send.Flag(descReloaded, refusal == "")
 	send.Gauge(descReloadedAt, seconds(loaded))
 	m.sendSnapshots(send)
-	refusing := false
+	refusing := m.opts.Refused != nil
 	for _, c := range m.opts.All() {
 		stats := c.Tracker.Stats()
 		refusing = refusing || stats.Store != nil

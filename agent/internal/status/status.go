@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"slices"
@@ -24,6 +25,7 @@ type Options struct {
 	Version string // the program's
 	Started time.Time
 	DB      store.DB
+	Refused error // why the database is in memory, although it should be a file; nil if it is where it should be
 	Verdict restore.File
 	Clock   clock.PassiveClock
 
@@ -64,8 +66,8 @@ func (r *Reporter) Fill(s *localapi.Status) {
 	if r.opts.Verdict.Outcome == restore.Quarantined {
 		s.Store.Quarantined = r.opts.Verdict.Reason
 	}
-	if stats.FlushError != nil {
-		s.Store.Problem = stats.FlushError.Error()
+	if err := cmp.Or(stats.FlushError, r.opts.Refused); err != nil {
+		s.Store.Problem = err.Error()
 	}
 	s.Snapshots = r.opts.Snapshots()
 	for _, c := range r.opts.All() {
