@@ -2,11 +2,13 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/snapcache/snapcache/agent/internal/database"
@@ -18,41 +20,46 @@ import (
 // it has not stopped meanwhile.
 func TestMovesToFile(t *testing.T) {
 	for _, stopped := range []bool{false, true} {
-		m := notified(t)
-		n := newNode(t, podsOnly)
-		ctx, cancel := context.WithCancel(t.Context())
-		a, err := newAgent(n.cfg, Options{Logger: slog.New(slog.DiscardHandler)})
-		require.NoError(t, err)
-		require.NoError(t, a.use(database.InMemory(syscall.EROFS)))
-		if stopped {
-			cancel()
-		}
-		next, err := a.run(ctx)
-		require.NoError(t, err)
-		if stopped {
-			require.Nil(t, next)
-			m.next(t, "the end", func(s string) bool { return strings.Contains(s, "STOPPING=1") })
-			continue
-		}
-		require.NotNil(t, next)
-		require.NotNil(t, next.db.Bolt)
-		ended := make(chan error, 1)
-		go func() {
-			last, err := next.run(ctx)
-			require.Nil(t, last)
-			ended <- err
-		}()
-		ready := func(s string) bool { return s == "READY=1" }
-		for _, message := range append(m.next(t, "of the first", ready), m.next(t, "of the second", ready)...) {
-			require.NotContains(t, message, "STOPPING")
-		}
-		s, err := localapi.NewClient(n.cfg.LocalAPI.Socket).Status(t.Context())
-		require.NoError(t, err)
-		require.Empty(t, s.Store.Problem)
-		cancel()
-		require.NoError(t, <-ended)
-		db, err := bolt.Open(n.cfg.Store.Path, bolt.Options{})
-		require.NoError(t, err, "it is closed")
-		require.NoError(t, db.Close())
+		t.Run(fmt.Sprintf("stopped=%v", stopped), func(t *testing.T) { movesToFile(t, stopped) })
 	}
+}
+
+func movesToFile(t *testing.T, stopped bool) {
+	m := notified(t)
+	n := newNode(t, podsOnly)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	a, err := newAgent(n.cfg, Options{Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	require.NoError(t, a.use(database.InMemory(syscall.EROFS)))
+	if stopped {
+		cancel()
+	}
+	next, err := a.run(ctx)
+	require.NoError(t, err)
+	if stopped {
+		require.Nil(t, next)
+		m.next(t, "the end", func(s string) bool { return strings.Contains(s, "STOPPING=1") })
+		return
+	}
+	require.NotNil(t, next)
+	require.NotNil(t, next.db.Bolt)
+	ended := make(chan error, 1)
+	go func() {
+		last, err := next.run(ctx)
+		assert.Nil(t, last)
+		ended <- err
+	}()
+	ready := func(s string) bool { return s == "READY=1" }
+	for _, message := range append(m.next(t, "of the first", ready), m.next(t, "of the second", ready)...) {
+		require.NotContains(t, message, "STOPPING")
+	}
+	s, err := localapi.NewClient(n.cfg.LocalAPI.Socket).Status(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, s.Store.Problem)
+	cancel()
+	require.NoError(t, <-ended)
+	db, err := bolt.Open(n.cfg.Store.Path, bolt.Options{})
+	require.NoError(t, err, "it is closed")
+	require.NoError(t, db.Close())
 }

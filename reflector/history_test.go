@@ -2,11 +2,14 @@ package reflector_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/snapcache/snapcache/deltafifo"
 	"github.com/snapcache/snapcache/object"
@@ -76,6 +79,76 @@ func TestListOfAnotherHistory(t *testing.T) {
 		log := play(t, s, time.Minute, func(o *reflector.Options) { o.Checkpoint.RV, o.Reason = "150", store.ReasonScopeChanged })
 		require.Equal(t, []string{"begin scope-changed uid:1 force=true", `list page=500`, "item a@60", "end 100", "watch 100"}, log)
 	})
+}
+
+// A proof of one collection that the server was restored counts for all that have not listed since: those that
+// watch, wait, list or start later. Each of them lists once.
+func TestRestoredForAll(t *testing.T) {
+	ahead := upstream.ErrAhead
+	proving := func() *script { return &script{probes: []error{ahead, ahead, ahead}} }
+	const told = "refused rv-ahead: another collection has shown that the server was restored: the resourceVersion is ahead of the server"
+	again := []string{told, "begin rv-ahead uid:1 force=true", "list page=500", "end 100", "watch 100"}
+	slow := &script{watches: []answer{{err: gone}}}
+	slow.noted = func(int) {
+		if last := slow.log[len(slow.log)-1]; strings.HasPrefix(last, "list") {
+			time.Sleep(10 * time.Second)
+		}
+	}
+	waiting := &script{clusters: []string{"error: refused"}}
+	for _, x := range []struct {
+		name  string
+		other *script
+		log   []string
+	}{
+		{"watches", &script{}, slices.Concat([]string{"probe 50", "watch 50"}, again)},
+		{"proves it too", proving(), nil},
+		{"lists", slow, slices.Concat(
+			[]string{"probe 50", "watch 50", "refused expired: " + gone.Error(), "begin expired uid:1 force=false", "list page=500", "end 100", "watch 100"}, again)},
+		{"waits", waiting, again},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			var history reflector.History
+			first := proving()
+			x.other.refusals = true
+			playAll(t, []*script{first, x.other}, time.Minute, func(o *reflector.Options) {
+				o.Member = history.Join()
+				if o.Source == waiting {
+					o.Backoff = &wait.Backoff{Duration: time.Hour}
+				}
+			})
+			require.Equal(t, 1, has(first.log, "begin"), "%q", first.log)
+			if x.log == nil {
+				require.Equal(t, 1, has(x.other.log, "begin"), "%q", x.other.log)
+				return
+			}
+			require.Equal(t, x.log, x.other.log)
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		var history reflector.History
+		member, other := history.Join(), history.Join()
+		for range 2 { // the second one has listed since the first proof
+			proving().play(t, time.Minute, func(o *reflector.Options) { o.Member = member })
+			late := &script{refusals: true}
+			late.play(t, time.Minute, func(o *reflector.Options) { o.Member = other })
+			require.Equal(t, again, late.log)
+			late.log = nil
+			late.play(t, time.Minute, func(o *reflector.Options) { o.Member = other })
+			require.Equal(t, []string{"probe 50", "watch 50"}, late.log)
+		}
+	})
+}
+
+// A server that answers again after a long outage, and is behind the checkpoint, is asked again soon: the waits of
+// the outage are over.
+func TestAheadAfterOutage(t *testing.T) {
+	ahead := upstream.ErrAhead
+	s := &script{clusters: slices.Repeat([]string{"error: refused"}, 8), probes: []error{ahead, ahead, ahead}}
+	d := waits(t, s, time.Hour, nil)
+	require.Len(t, d, 11)
+	require.GreaterOrEqual(t, d[7], 30*time.Second)
+	require.LessOrEqual(t, d[8], 1600*time.Millisecond)
+	require.LessOrEqual(t, d[9], 3200*time.Millisecond)
 }
 
 // The result of the guards holds for a watch that opens soon. If the watch opens later, the guards

@@ -63,6 +63,10 @@ type Options struct {
 	// used, and when a watch ends: every five to ten minutes.
 	Schema func(context.Context) (string, error)
 
+	// Member shares the proofs that the server was restored with other collections of its datastore; nil
+	// for none.
+	Member *Member
+
 	// Kind and APIVersion are the type of the expected objects; other objects are skipped. If
 	// empty, all objects are accepted.
 	Kind, APIVersion string

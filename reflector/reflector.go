@@ -135,6 +135,9 @@ func (r *Reflector) Run(ctx context.Context) error {
 
 func (r *Reflector) relist(reason store.Reason, why error) {
 	r.reason = reason
+	if reason == store.ReasonRVAhead {
+		r.opts.Member.prove(why)
+	}
 	r.opts.Logger.Warn("relist needed", "reason", reason, "rv", r.rv, "error", why)
 	r.opts.Observer.Refused(reason, why)
 }
@@ -190,6 +193,9 @@ func (r *Reflector) validate(ctx context.Context) error {
 	if err := r.clusterChanged(cluster); err != nil {
 		return err
 	}
+	if err := r.opts.Member.follow(); err != nil {
+		return err
+	}
 	err = r.opts.Source.Probe(ctx, r.rv)
 	switch {
 	case err == nil:
@@ -216,7 +222,7 @@ func (r *Reflector) validate(ctx context.Context) error {
 // list replaces the content of the queue's consumer with a complete list.
 func (r *Reflector) list(ctx context.Context) (err error) {
 	r.opts.Observer.Phase(PhaseListing, nil)
-	start := r.opts.Clock.Now()
+	start, proofs := r.opts.Clock.Now(), r.opts.Member.begin()
 	cluster, err := r.opts.Identity(ctx)
 	if err != nil {
 		return fmt.Errorf("identify cluster: %w", err)
@@ -249,6 +255,7 @@ func (r *Reflector) list(ctx context.Context) (err error) {
 	r.opts.Observer.Listed(r.reason, list.rv, list.items, took)
 	r.reached(list.rv)
 	r.cluster, r.schema, r.reason = cluster, schema, ""
+	r.opts.Member.listed(proofs)
 	r.validated, r.resumed, r.ahead, r.silent = true, false, 0, 0
 	r.validatedAt = r.opts.Clock.Now()
 	r.suspectDeletes = nil
@@ -339,14 +346,14 @@ func (r *Reflector) expected(o *object.Object) bool {
 func typeName(apiVersion, kind string) string { return strings.TrimSpace(apiVersion + " " + kind) }
 
 // pause waits before the next try, as long as the backoff or, if that is longer, the server asks
-// for, up to some minutes. If the wait is ended early, the backoff starts over: the network may need a
-// few more seconds.
+// for, up to some minutes. If the wait is ended early, by a bell or a proof of another collection, the
+// backoff starts over: the network may need a few more seconds.
 func (r *Reflector) pause(ctx context.Context, err error) {
 	r.validated = false
 	// Not DelayWithReset of package wait: that starts over every two minutes even during an
 	// outage, which would then cost twice the requests.
-	if r.opts.Clock.Since(r.paused) >= backoffReset {
-		r.backoff = *r.opts.Backoff
+	if r.opts.Clock.Since(r.paused) >= backoffReset || errors.Is(err, upstream.ErrAhead) && r.ahead == 1 {
+		r.backoff = *r.opts.Backoff // in the latter case the server answers again, and is asked whether it lags
 	}
 	d := r.backoff.Step()
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
@@ -354,7 +361,7 @@ func (r *Reflector) pause(ctx context.Context, err error) {
 	}
 	r.opts.Logger.Info("waiting before the next try", "wait", d.Round(time.Millisecond), "error", upstream.Explain(err))
 	r.opts.Observer.Phase(PhaseWaiting, err)
-	if sleep.Retry(ctx, r.opts.Clock, d, nil) {
+	if sleep.Retry(ctx, r.opts.Clock, d, r.opts.Member.next()) {
 		r.backoff = *r.opts.Backoff
 	}
 	r.paused = r.opts.Clock.Now()

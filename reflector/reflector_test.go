@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -235,22 +236,33 @@ func (s *script) Refused(reason store.Reason, why error) {
 
 // play runs a reflector over the script for a (simulated) time and returns the record.
 func play(t *testing.T, s *script, lasts time.Duration, change func(*reflector.Options)) []string {
-	var log []string
+	playAll(t, []*script{s}, lasts, change)
+	return s.log
+}
+
+// playAll runs reflectors beside each other, one for each script.
+func playAll(t *testing.T, scripts []*script, lasts time.Duration, change func(*reflector.Options)) {
 	synctest.Test(t, func(t *testing.T) {
-		opts := reflector.Options{
-			Source: s, Queue: s, Identity: s.Identity, Observer: s, Kind: "Pod",
-			Checkpoint: store.Checkpoint{RV: "50", Cluster: "uid:1"},
+		var all sync.WaitGroup
+		for _, s := range scripts {
+			all.Go(func() { s.play(t, lasts, change) })
 		}
-		if change != nil {
-			change(&opts)
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), lasts)
-		defer cancel()
-		err := reflector.New(opts).Run(ctx)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		log = s.log
+		all.Wait()
 	})
-	return log
+}
+
+// play runs a reflector over the script for a time, in a bubble.
+func (s *script) play(t *testing.T, lasts time.Duration, change func(*reflector.Options)) {
+	opts := reflector.Options{
+		Source: s, Queue: s, Identity: s.Identity, Observer: s, Kind: "Pod",
+		Checkpoint: store.Checkpoint{RV: "50", Cluster: "uid:1"},
+	}
+	if change != nil {
+		change(&opts)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), lasts)
+	defer cancel()
+	assert.ErrorIs(t, reflector.New(opts).Run(ctx), context.DeadlineExceeded)
 }
 
 func has(log []string, prefix string) int {

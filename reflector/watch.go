@@ -111,6 +111,10 @@ func (r *Reflector) failed(err error) error {
 func (r *Reflector) consume(ctx context.Context, w watch.Interface, longest time.Duration) (events int, err error) {
 	overdue := r.opts.Clock.NewTimer(longest)
 	defer overdue.Stop()
+	restored := r.opts.Member.next()
+	if err := r.opts.Member.follow(); err != nil {
+		return 0, err
+	}
 	for {
 		select {
 		case <-ctx.Done():
@@ -126,6 +130,8 @@ func (r *Reflector) consume(ctx context.Context, w watch.Interface, longest time
 			return events, refused
 		case why := <-r.rewatchRequests:
 			return events, why
+		case <-restored:
+			return events, r.opts.Member.follow()
 		case <-overdue.C():
 			return events, fmt.Errorf("%w: it did not end at its timeout", upstream.ErrSilent)
 		case e, ok := <-w.ResultChan():

@@ -279,7 +279,7 @@ func (c *Collection) Close() error {
 }
 
 // run keeps the collection up to date until ctx ends, then applies the queued changes.
-func (c *Collection) run(ctx context.Context, cluster *upstream.Cluster) error {
+func (c *Collection) run(ctx context.Context, cluster *upstream.Cluster, member *reflector.Member) error {
 	c.mu.Lock()
 	spec := c.spec
 	c.mu.Unlock()
@@ -291,7 +291,7 @@ func (c *Collection) run(ctx context.Context, cluster *upstream.Cluster) error {
 	pipeline := informer.NewPipeline(reflector.Options{
 		Source: source, Identity: cluster.Identity, Kind: c.resource.Kind,
 		Guards: []reflector.Guard{reflector.Canary(c.stored, source, c.Log)},
-		Schema: c.schema(),
+		Schema: c.schema(), Member: c.sharing(member),
 		Reason: c.verdict.Reason, Jitter: spec.Jitter, ForeignCheckpoint: c.opts.ForeignCheckpoint,
 		ConfirmDeletions: spec.Relist.ConfirmDeletions,
 		Observer:         c.Tracker, Logger: c.Log,
@@ -311,4 +311,13 @@ func (c *Collection) run(ctx context.Context, cluster *upstream.Cluster) error {
 	end()
 	tasks.Wait()
 	return err
+}
+
+// sharing returns the member if the resource is in the kube-apiserver's own datastore. An aggregated API has
+// another one: neither is a proof for the other.
+func (c *Collection) sharing(member *reflector.Member) *reflector.Member {
+	if upstream.MayBeCustom(c.resource.GVR.Group) && !c.Description().Custom {
+		return nil
+	}
+	return member
 }

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/snapcache/snapcache/reflector"
 	"github.com/snapcache/snapcache/upstream"
 )
 
@@ -17,7 +18,7 @@ type pausedTask struct {
 
 // supervise opens the collection and keeps it up to date until ctx ends. While it is paused it runs
 // the tasks, applies the pending spec, and then continues from the stored state.
-func (c *Collection) supervise(ctx context.Context, cluster *upstream.Cluster) error {
+func (c *Collection) supervise(ctx context.Context, cluster *upstream.Cluster, member *reflector.Member) error {
 	for reopen := false; ; reopen = true {
 		if err := c.prepare(ctx, cluster, reopen); err != nil {
 			return err
@@ -27,7 +28,7 @@ func (c *Collection) supervise(ctx context.Context, cluster *upstream.Cluster) e
 			stop()
 			continue
 		}
-		err := c.run(running, cluster)
+		err := c.run(running, cluster, member)
 		stop()
 		tasks, again := c.pause()
 		if err == nil {
@@ -158,6 +159,8 @@ type Supervisors struct {
 	Cluster *upstream.Cluster
 	Group   *errgroup.Group
 	Running context.Context //nolint:containedctx // the group's context
+
+	history reflector.History
 }
 
 // supervision is the goroutine of a collection.
@@ -174,10 +177,11 @@ type supervision struct {
 func (s *Supervisors) Start(c *Collection) {
 	ctx, end := context.WithCancel(s.Running)
 	c.supervision.end, c.supervision.ended = end, make(chan struct{})
+	member := s.history.Join()
 	s.Group.Go(func() error {
 		defer close(c.supervision.ended)
 		defer end()
-		err := c.supervise(ctx, s.Cluster)
+		err := c.supervise(ctx, s.Cluster, member)
 		if ctx.Err() != nil && s.Running.Err() == nil {
 			return nil // only this collection was stopped
 		}
