@@ -1,29 +1,20 @@
 package tokens
 
 import (
-	"cmp"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
-	"slices"
-	"sync"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/internal/ledger"
 	"github.com/snapcache/snapcache/store"
 )
 
+// maxTokens and maxStored, in bytes, limit the stored tokens.
 const (
-	// maxTokens and maxStored, in bytes, limit the stored tokens.
 	maxTokens = 1000
 	maxStored = 4 << 20
-
-	// purgeInterval is the time after which expired tokens are deleted with the next change.
-	purgeInterval = time.Hour
 )
 
 // ErrNotEncrypted means that a store would have tokens in clear.
@@ -31,12 +22,8 @@ var ErrNotEncrypted = errors.New("tokens are only stored encrypted")
 
 // Store is where tokens are remembered. It is safe for concurrent use.
 type Store struct {
-	db         store.DB
-	collection store.Collection
-	log        *slog.Logger
-
-	mu     sync.Mutex // held while the collection is written
-	purged time.Time
+	stored *ledger.Ledger[remembered]
+	log    *slog.Logger
 }
 
 // Open returns the tokens that are stored in db, which must be encrypted, otherwise the error is
@@ -45,21 +32,18 @@ func Open(db store.DB, log *slog.Logger) (*Store, error) {
 	if db.Stats().EncryptionKey == "" {
 		return nil, ErrNotEncrypted
 	}
-	c, err := db.Open(store.Info{ID: "tokens", Group: "snapcache", Version: "v1", Resource: "tokens", Kind: "Token"})
+	stored, err := ledger.Open(db, ledger.Options[remembered]{
+		Resource: "tokens", Kind: "Token", Owner: (*remembered).owner, Expired: (*remembered).expired,
+		Max: maxTokens, MaxBytes: maxStored, Log: log,
+	})
 	if err != nil {
 		return nil, err
 	}
-	return &Store{db: db, collection: c, log: log}, nil
+	return &Store{stored: stored, log: log}, nil
 }
 
-// remembered is a token as it is stored, under the name of its request.
+// remembered is a token as it is stored, under the ID of its request.
 type remembered struct {
-	metav1.TypeMeta `json:",inline"`
-	Metadata        struct {
-		Name string `json:"name"`
-		RV   string `json:"resourceVersion"`
-	} `json:"metadata"`
-
 	// Caller is a hash of the identity of the user that has got it.
 	Caller string `json:"caller"`
 
@@ -70,48 +54,26 @@ type remembered struct {
 func (remembered) String() string   { return "a token" }
 func (remembered) GoString() string { return "a token" }
 
+// owner and expired implement [ledger.Options]. Of too many tokens, the ones that expire first go.
+func (r *remembered) owner(time.Time) (caller string, at time.Time) {
+	return r.Caller, expiry(&r.Answer)
+}
+func (r *remembered) expired(now time.Time) bool { return !now.Before(expiry(&r.Answer)) }
+
 // get returns the answer to a request, nil if none is stored.
 func (s *Store) get(id string) *authenticationv1.TokenRequest {
-	v, err := s.collection.View()
+	r, err := s.stored.Get(id)
 	if err != nil {
-		return nil
-	}
-	defer v.Close()
-	o, err := v.Get(id)
-	if err != nil {
-		return nil
-	}
-	r := &remembered{}
-	if o.Into(r) != nil {
 		return nil
 	}
 	return &r.Answer
 }
 
-// newChange returns the change that stores the answer to a request.
-func newChange(ask *request, t *authenticationv1.TokenRequest) (store.Change, error) {
-	r := remembered{TypeMeta: metav1.TypeMeta{APIVersion: "snapcache/v1", Kind: "Token"}, Caller: ask.caller, Answer: *t}
-	r.Metadata.Name, r.Metadata.RV = ask.id, "1"
-	raw, err := json.Marshal(r)
-	if err != nil {
-		return store.Change{}, err
-	}
-	o, err := object.Parse(raw)
-	return store.Change{Key: ask.id, Object: o}, err
-}
-
 // put stores the answer to a request, durably: the next start may be without the server.
 func (s *Store) put(ask *request, t *authenticationv1.TokenRequest, now time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	change, err := newChange(ask, t)
-	var surplus []store.Change
-	if err == nil {
-		surplus, err = s.surplus(ask.id, notAhead(now, t))
-	}
-	if err == nil {
-		err = s.apply(append(surplus, change)...)
-	}
+	err := s.stored.Update(ask.id, notAhead(now, t), func(*remembered) *remembered {
+		return &remembered{Caller: ask.caller, Answer: *t}
+	})
 	if err != nil {
 		s.log.Error("a token can't be remembered", "namespace", ask.namespace, "serviceAccount", ask.name, "error", err)
 	}
@@ -130,93 +92,10 @@ func notAhead(now time.Time, t *authenticationv1.TokenRequest) time.Time {
 	return now
 }
 
-func (s *Store) apply(changes ...store.Change) error {
-	if err := s.collection.Apply(store.Batch{Changes: changes}); err != nil {
-		return err
-	}
-	return s.db.Flush()
-}
-
 // remove deletes the answer to a request, if there is one.
 func (s *Store) remove(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, err := s.collection.Header(id); errors.Is(err, store.ErrNotFound) {
-		return
-	}
-	if err := s.apply(store.Change{Key: id}); err != nil {
+	err := s.stored.Update(id, time.Time{}, func(*remembered) *remembered { return nil })
+	if err != nil {
 		s.log.Error("a token can't be forgotten", "error", err)
 	}
-}
-
-// surplus returns deletions of the tokens that have expired or can't be read. If more are left than
-// may be stored, it adds some of them, but never the token but, which is about to be stored. The error
-// means that there is no room for it.
-func (s *Store) surplus(but string, now time.Time) ([]store.Change, error) {
-	state := s.collection.State()
-	full := state.Count >= maxTokens || state.Bytes >= maxStored
-	if age := now.Sub(s.purged); !full && age >= 0 && age < purgeInterval {
-		return nil, nil
-	}
-	s.purged = now
-	unread := func(err error) error {
-		if !full {
-			return nil // there is room
-		}
-		return fmt.Errorf("no room can be made: %w", err)
-	}
-	v, err := s.collection.View()
-	if err != nil {
-		return nil, unread(err)
-	}
-	defer v.Close()
-	var out []store.Change
-	var all []held
-	of := map[string]int{} // bytes, by caller
-	for o, err := range v.Objects("", "") {
-		var r remembered
-		var damage *store.CorruptionError
-		switch {
-		case errors.As(err, &damage) && damage.Key != "":
-			out = append(out, store.Change{Key: damage.Key})
-		case err != nil:
-			return nil, unread(err)
-		case o.Key() == but:
-		case o.Into(&r) != nil || !now.Before(expiry(&r.Answer)):
-			out = append(out, store.Change{Key: o.Key()})
-		default:
-			all = append(all, held{o.Key(), r.Caller, expiry(&r.Answer), len(o.Raw())})
-			of[r.Caller] += len(o.Raw())
-		}
-	}
-	if full {
-		out = append(out, excess(all, of)...)
-	}
-	return out, nil
-}
-
-// held is a token in the store.
-type held struct {
-	key, caller string
-	expires     time.Time
-	bytes       int
-}
-
-// excess returns the deletions of a tenth of maxTokens: each is of the token that expires first of the
-// caller with the most bytes, so that no caller displaces the tokens of others.
-func excess(all []held, of map[string]int) (out []store.Change) {
-	slices.SortFunc(all, func(a, b held) int { return cmp.Or(a.expires.Compare(b.expires), cmp.Compare(a.key, b.key)) })
-	for len(out) < maxTokens/10 && len(all) > 0 {
-		most := ""
-		for caller, bytes := range of {
-			if bytes > of[most] || bytes == of[most] && caller > most {
-				most = caller
-			}
-		}
-		i := slices.IndexFunc(all, func(h held) bool { return h.caller == most })
-		out = append(out, store.Change{Key: all[i].key})
-		of[most] -= all[i].bytes
-		all = slices.Delete(all, i, i+1)
-	}
-	return out
 }

@@ -2,6 +2,7 @@ package tokens
 
 import (
 	"fmt"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt"
 	"github.com/snapcache/snapcache/store/memory"
@@ -81,107 +83,83 @@ func TestTokenIsNotPrinted(t *testing.T) {
 	}
 }
 
+// sealed is a store in memory that takes tokens.
+type sealed struct{ store.DB }
+
+func (sealed) Stats() store.Stats { return store.Stats{EncryptionKey: "a"} }
+
 // TestStoredTokensAreBounded checks how many tokens are stored, and which are deleted for new ones.
 func TestStoredTokensAreBounded(t *testing.T) {
-	token := func(caller, id string, expires time.Duration, bytes int) (*request, *authenticationv1.TokenRequest) {
-		return &request{caller: caller, namespace: "shop", name: "till", id: digest(caller, id)}, &authenticationv1.TokenRequest{
+	newStore := func(t *testing.T) (*Store, func() store.State) {
+		db := sealed{memory.New()}
+		t.Cleanup(func() { require.NoError(t, db.Close()) })
+		s, err := Open(db, slog.New(slog.DiscardHandler))
+		require.NoError(t, err)
+		return s, func() store.State {
+			v, err := db.View("tokens")
+			require.NoError(t, err)
+			defer v.Close()
+			return v.State()
+		}
+	}
+	put := func(s *Store, now time.Time, caller, id any, expires, lifetime time.Duration, bytes int) {
+		seconds := int64(lifetime / time.Second)
+		s.put(&request{caller: fmt.Sprint(caller), id: digest(fmt.Sprint(caller, id))}, &authenticationv1.TokenRequest{
+			Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds},
 			Status: authenticationv1.TokenRequestStatus{
 				Token: newJWT(strings.Repeat("x", bytes), time.Time{}), ExpirationTimestamp: metav1.NewTime(start.Add(expires)),
 			},
-		}
+		}, now)
 	}
-	// fill stores n tokens of a caller at once. The last one expires first.
-	fill := func(t *testing.T, w *world, caller string, n int, bytes int) {
-		t.Helper()
-		var b store.Batch
-		for i := range n {
-			c, err := newChange(token(caller, fmt.Sprint(i), time.Hour+time.Duration(n-i)*time.Second, bytes))
-			require.NoError(t, err)
-			b.Changes = append(b.Changes, c)
+	has := func(s *Store, caller, id any) bool { return s.get(digest(fmt.Sprint(caller, id))) != nil }
+	t.Run("those that expire first, of the caller with the most", func(t *testing.T) {
+		s, state := newStore(t)
+		put(s, start, "kubelet", 0, time.Minute, time.Minute, 0)
+		for i := range maxTokens {
+			expires := time.Hour + time.Duration(maxTokens-i)*time.Second
+			put(s, start, "greedy", i, expires, expires, 0)
 		}
-		require.NoError(t, w.Store.collection.Apply(b))
-	}
-	put := func(w *world, caller, id string, expires time.Duration, bytes int) {
-		ask, answer := token(caller, id, expires, bytes)
-		w.Store.put(ask, answer, w.clock.Now())
-	}
-	has := func(w *world, caller string, id any) bool { return w.Store.get(digest(caller, fmt.Sprint(id))) != nil }
-	t.Run("of one caller, those that expire first", func(t *testing.T) {
-		w := newWorld(t)
-		fill(t, w, "a", maxTokens, 0)
-		put(w, "a", "new", time.Minute, 0)
-		require.EqualValues(t, maxTokens*9/10+1, w.Store.collection.State().Count)
-		require.True(t, has(w, "a", "new"))
-		require.True(t, has(w, "a", maxTokens*9/10-1))
-		require.False(t, has(w, "a", maxTokens*9/10))
-	})
-	t.Run("of the caller that has the most", func(t *testing.T) {
-		w := newWorld(t)
-		fill(t, w, "kubelet", 100, 0)
-		fill(t, w, "greedy", maxTokens-100, 0)
-		for i := range maxTokens / 10 * 2 {
-			put(w, "greedy", fmt.Sprint("more-", i), 10*time.Hour, 0)
-		}
-		require.LessOrEqual(t, w.Store.collection.State().Count, int64(maxTokens))
-		for i := range 100 {
-			require.True(t, has(w, "kubelet", i), i)
-		}
+		require.EqualValues(t, maxTokens*9/10+1, state().Count)
+		require.True(t, has(s, "kubelet", 0))
+		require.True(t, has(s, "greedy", 0))
+		require.False(t, has(s, "greedy", maxTokens-2))
+		require.True(t, has(s, "greedy", maxTokens-1), "it is the one to be stored")
 	})
 	t.Run("bytes", func(t *testing.T) {
-		w := newWorld(t)
-		fill(t, w, "kubelet", 200, 0)
-		fill(t, w, "greedy", 180, maxBytes)
-		for i := range 100 {
-			put(w, "greedy", fmt.Sprint("more-", i), 10*time.Hour, maxBytes)
-			require.LessOrEqual(t, w.Store.collection.State().Bytes, int64(maxStored+2*maxBytes))
+		s, state := newStore(t)
+		for i := range 300 {
+			put(s, start, "greedy", i, time.Hour, time.Hour, maxBytes)
+			require.LessOrEqual(t, state().Bytes, int64(maxStored+2*maxBytes))
 		}
-		require.Less(t, w.Store.collection.State().Count, int64(200+180+100), "some are deleted")
-		for i := range 200 {
-			require.True(t, has(w, "kubelet", i), i)
-		}
+		require.Greater(t, state().Count, int64(100), "most stay")
 	})
-	t.Run("none more if those that are stored can't be read", func(t *testing.T) {
-		w := newWorld(t)
-		fill(t, w, "a", maxTokens, 0)
-		stored := w.Store.collection
-		w.Store.collection = unreadable{stored}
-		put(w, "a", "new", 10*time.Hour, 0)
-		require.EqualValues(t, maxTokens, stored.State().Count)
-		require.Contains(t, w.log.String(), "no room can be made: view was open for too long")
-		w.Store.collection = stored
-		put(w, "a", "new", 10*time.Hour, 0)
-		require.True(t, has(w, "a", "new"))
-	})
-	t.Run("nothing by a clock that is ahead", func(t *testing.T) {
-		w := newWorld(t)
-		put(w, "a", "long", 10*time.Hour, 0)
-		w.clock.SetTime(start.Add(14 * 365 * 24 * time.Hour))
-		ask, answer := token("a", "new", time.Hour, 0)
-		lifetime := int64(3600)
-		answer.Spec.ExpirationSeconds = &lifetime
-		w.Store.put(ask, answer, w.clock.Now())
-		require.True(t, has(w, "a", "long"))
-	})
-	t.Run("what has expired", func(t *testing.T) {
-		w := newWorld(t)
-		put(w, "a", "short", time.Minute, 0)
-		put(w, "a", "long", 10*time.Hour, 0)
-		w.clock.SetTime(start.Add(2 * time.Minute))
-		put(w, "a", "new", 10*time.Hour, 0)
-		require.True(t, has(w, "a", "short"), "not yet: it would be a write more")
-		w.clock.SetTime(start.Add(time.Hour + time.Minute))
-		w.Store.purged = time.Time{}
-		surplus, err := w.Store.surplus(digest("a", "short"), w.clock.Now())
-		require.NoError(t, err)
-		require.Empty(t, surplus, "the token to be stored is not deleted")
-		w.Store.purged = time.Time{}
-		put(w, "a", "new", 10*time.Hour, 0)
-		require.False(t, has(w, "a", "short"))
-		require.True(t, has(w, "a", "long"))
+	t.Run("expired ones, but none by a clock that is ahead", func(t *testing.T) {
+		s, _ := newStore(t)
+		put(s, start, "a", "short", time.Minute, time.Minute, 0)
+		put(s, start, "a", "long", 10*time.Hour, 10*time.Hour, 0)
+		put(s, start.Add(14*365*24*time.Hour), "a", "other", 2*time.Hour, time.Hour, 0)
+		require.False(t, has(s, "a", "short"))
+		require.True(t, has(s, "a", "long"))
 	})
 }
 
-// unreadable is a collection whose disk is too slow for a view.
-type unreadable struct{ store.Collection }
-
-func (unreadable) View() (store.View, error) { return nil, store.ErrViewExpired }
+// TestFormerTokens checks that tokens are read which an earlier version has stored as whole Kubernetes
+// objects.
+func TestFormerTokens(t *testing.T) {
+	db := sealed{memory.New()}
+	defer db.Close()
+	c, err := db.Open(store.Info{ID: "tokens", Group: "snapcache", Version: "v1", Resource: "tokens", Kind: "Token"})
+	require.NoError(t, err)
+	o, err := object.Parse([]byte(`{"kind":"Token","apiVersion":"snapcache/v1","metadata":{"name":"a","resourceVersion":"1"},` +
+		`"caller":"c","answer":{"metadata":{},"spec":{"audiences":["b"],"expirationSeconds":3600,"boundObjectRef":null},` +
+		`"status":{"token":"t","expirationTimestamp":"2026-11-01T13:00:00Z"}}}`))
+	require.NoError(t, err)
+	require.NoError(t, c.Apply(store.Batch{Changes: []store.Change{{Key: o.Key(), Object: o}}}))
+	require.NoError(t, c.Close())
+	s, err := Open(db, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	got := s.get("a")
+	require.NotNil(t, got)
+	require.Equal(t, "t", got.Status.Token)
+	require.Equal(t, []string{"b"}, got.Spec.Audiences)
+}

@@ -201,3 +201,11 @@ func (w *world) send(r *http.Request) (token string, _ *httptest.ResponseRecorde
 	require.NotEmpty(w.t, t.Status.Token)
 	return t.Status.Token, out
 }
+
+// stored returns the number of stored tokens.
+func (w *world) stored() int64 {
+	v, err := w.db.View("tokens")
+	require.NoError(w.t, err)
+	defer v.Close()
+	return v.State().Count
+}
