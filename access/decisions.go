@@ -48,7 +48,8 @@ func (r *remembered) owner(now time.Time) (user string, at time.Time) {
 // expiry. None is deleted only because it has expired: the clock may be wrong.
 func OpenDecisions(db store.DB, expiry time.Duration, now time.Time, log *slog.Logger) (*Decisions, error) {
 	stored, err := ledger.Open(db, ledger.Options[remembered]{
-		Resource: "decisions", Kind: "Decision", Owner: (*remembered).owner, Max: maxDecisions, FlushDelay: flushDelay, Log: log,
+		Resource: "decisions", Kind: "Decision", Owner: (*remembered).owner, Max: maxDecisions, MaxBytes: maxDecisions << 10,
+		FlushDelay: flushDelay, Log: log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("remembered decisions: %w", err)

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -104,7 +103,7 @@ func newLedger(t *testing.T, db store.DB, change func(*Options[note])) *ledger {
 	t.Helper()
 	l := &ledger{}
 	opts := Options[note]{
-		Resource: "notes", Kind: "Note", Owner: owner, Max: 1000, Log: slog.New(slog.NewTextHandler(&l.log, nil)),
+		Resource: "notes", Kind: "Note", Owner: owner, Max: 1000, MaxBytes: 1 << 30, Log: slog.New(slog.NewTextHandler(&l.log, nil)),
 	}
 	if change != nil {
 		change(&opts)
@@ -189,25 +188,6 @@ func TestFormerRecords(t *testing.T) {
 		}))
 	}
 	require.NoError(t, db.Close())
-}
-
-// TestFlushDelay checks that changes are durable at once without a delay, and with one together.
-func TestFlushDelay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := inMemory(t, func(o *Options[note]) { o.FlushDelay = time.Second })
-		for round := range int32(3) {
-			for i := range 10 {
-				l.put(t, "a", i, time.Duration(round), 0)
-			}
-			require.Equal(t, round, l.flushed.Load())
-			time.Sleep(time.Second)
-			synctest.Wait()
-			require.Equal(t, round+1, l.flushed.Load())
-		}
-	})
-	l := inMemory(t, nil)
-	l.put(t, "a", 1, 0, 0)
-	require.EqualValues(t, 1, l.flushed.Load())
 }
 
 // TestLimits checks how many values are stored, and which are deleted for new ones.
