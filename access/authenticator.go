@@ -47,17 +47,19 @@ const (
 	reviewTimeout = 10 * time.Second
 )
 
-// Authenticator finds out who callers are. It is safe for concurrent use. Its fields are set before
-// the first call.
-type Authenticator struct {
+// AuthenticatorOptions are the settings of an Authenticator. The zero value accepts no one.
+type AuthenticatorOptions struct {
+	// Token is the agent's own, whose bearer is Local; empty for none.
+	Token string
+
 	// Connected reports whether the cluster's server can be reached; nil for never.
 	Connected func() bool
 
 	// Review asks the server whose token this is, for a client, which a comparable value identifies. If it
-	// fails, the token is verified here, but ErrBusy refuses it for now.
+	// fails, the token is verified here, but ErrBusy refuses it for now. Connected needs it.
 	Review func(ctx context.Context, client any, token string) (authenticationv1.TokenReviewStatus, error)
 
-	// Lookup finds the objects that tokens are bound to.
+	// Lookup finds the objects that tokens are bound to. Keys need it.
 	Lookup Lookup
 
 	// Learned is called when Keys has another value because the server has named its audiences; nil for
@@ -71,8 +73,13 @@ type Authenticator struct {
 	// Refused is called with each request that is refused, and the reason; nil for nothing.
 	Refused func(*http.Request, error)
 
-	local       string
-	clock       clock.PassiveClock
+	// Clock is the time; nil for the machine's.
+	Clock clock.PassiveClock
+}
+
+// Authenticator finds out who callers are. It is safe for concurrent use.
+type Authenticator struct {
+	opts        AuthenticatorOptions
 	began       time.Time
 	authorities authorities
 	keys        atomic.Pointer[Keys]
@@ -82,11 +89,13 @@ type Authenticator struct {
 	unknown     *quota.Quota // of addresses, for tokens
 }
 
-// NewAuthenticator returns an Authenticator that knows only the bearer of the agent's own token, who is
-// Local.
-func NewAuthenticator(token string, c clock.PassiveClock) *Authenticator {
+// NewAuthenticator returns an Authenticator that has no authorities and no keys yet.
+func NewAuthenticator(opts AuthenticatorOptions) *Authenticator {
+	if opts.Clock == nil {
+		opts.Clock = clock.RealClock{}
+	}
 	return &Authenticator{
-		local: token, clock: c, began: c.Now(), seen: lru.New(maxSeen), unknown: quota.New(unknownRate, unknownBurst, maxAddresses),
+		opts: opts, began: opts.Clock.Now(), seen: lru.New(maxSeen), unknown: quota.New(unknownRate, unknownBurst, maxAddresses),
 	}
 }
 
@@ -117,11 +126,11 @@ func (a *Authenticator) learn(audiences []string) {
 		a.learning.Unlock()
 		return
 	}
-	k := was.learned(audiences, a.clock.Now(), a.clock.Since(a.began))
+	k := was.learned(audiences, a.opts.Clock.Now(), a.opts.Clock.Since(a.began))
 	a.keys.Store(k)
 	a.learning.Unlock()
-	if k != was && a.Learned != nil {
-		a.Learned()
+	if k != was && a.opts.Learned != nil {
+		a.opts.Learned()
 	}
 }
 
@@ -173,8 +182,8 @@ func (a *Authenticator) Caller(r *http.Request) (*Caller, error) {
 	if err == nil && impersonates(r) {
 		c, err = nil, errImpersonates
 	}
-	if err != nil && a.Refused != nil {
-		a.Refused(r, err)
+	if err != nil && a.opts.Refused != nil {
+		a.opts.Refused(r, err)
 	}
 	return c, err
 }
@@ -190,7 +199,7 @@ func impersonates(r *http.Request) bool {
 
 func (a *Authenticator) caller(r *http.Request) (*Caller, error) {
 	token := bearer(r)
-	if subtle.ConstantTimeCompare([]byte(token), []byte(a.local)) == 1 && a.local != "" {
+	if subtle.ConstantTimeCompare([]byte(token), []byte(a.opts.Token)) == 1 && a.opts.Token != "" {
 		if !isLocal(r) {
 			return nil, errNotLocal
 		}
@@ -224,7 +233,7 @@ func bearer(r *http.Request) string {
 
 // certificate returns the verdict on a client certificate.
 func (a *Authenticator) certificate(chain []*x509.Certificate) *verdict {
-	now, pool := a.clock.Now(), a.authorities.pool.Load()
+	now, pool := a.opts.Clock.Now(), a.authorities.pool.Load()
 	id := credential(sha256.Sum256(chain[0].Raw))
 	if v := a.recall(id, now); v != nil && v.by == pool {
 		return v
@@ -251,16 +260,16 @@ func (a *Authenticator) recall(id credential, now time.Time) *verdict {
 // token returns the verdict on a bearer token.
 func (a *Authenticator) token(r *http.Request, token string) *verdict {
 	id := credential(sha256.Sum256([]byte(token)))
-	v, connected := a.recall(id, a.clock.Now()), a.Connected != nil && a.Connected()
+	v, connected := a.recall(id, a.opts.Clock.Now()), a.opts.Connected != nil && a.opts.Connected()
 	if connected && v != nil && v.reviewed && a.stands(v) {
 		return v
 	}
 	signed := a.signature(v, token)
-	if v == nil && signed.err != nil && !a.unknown.Allow(originOf(r), a.clock.Now()) {
+	if v == nil && signed.err != nil && !a.unknown.Allow(originOf(r), a.opts.Clock.Now()) {
 		return &verdict{err: ErrTooManyTokens} // a flood of them leaves no trace, and does not reach the server
 	}
 	switch {
-	case connected && a.clock.Now().Sub(signed.failed) >= failedAge:
+	case connected && a.opts.Clock.Now().Sub(signed.failed) >= failedAge:
 		signed = a.review(r, id, token, signed)
 	case signed != v:
 		a.seen.Add(id, signed)
@@ -272,10 +281,10 @@ func (a *Authenticator) token(r *http.Request, token string) *verdict {
 // that the token is bound to, the server is asked again: the pod was deleted, or has not come yet. The
 // server itself may remember tokens for missingAge.
 func (a *Authenticator) stands(v *verdict) bool {
-	if v.claims == nil || !v.claims.missing(a.Lookup) {
+	if v.claims == nil || !v.claims.missing(a.opts.Lookup) {
 		return true
 	}
-	return v.missing && a.clock.Now().Sub(v.at) < missingAge
+	return v.missing && a.opts.Clock.Now().Sub(v.at) < missingAge
 }
 
 // signature returns the verdict on the signature of a token; v is the one that is recalled, or nil.
@@ -284,12 +293,12 @@ func (a *Authenticator) signature(v *verdict, token string) *verdict {
 	if v != nil && !v.reviewed && v.by == keys {
 		return v
 	}
-	v = &verdict{at: a.clock.Now(), by: keys}
+	v = &verdict{at: a.opts.Clock.Now(), by: keys}
 	switch {
 	case keys != nil:
 		v.claims, v.err = keys.verify(token)
 		v.err = brief(v.err)
-	case a.Connected == nil:
+	case a.opts.Connected == nil:
 		v.err = errNotOwn
 	default:
 		v.err = ErrNoKeys
@@ -307,8 +316,8 @@ func (a *Authenticator) review(r *http.Request, id credential, token string, sig
 		if c != nil {
 			client = c.Subject
 		}
-		status, err := a.Review(ctx, client, token)
-		v := &verdict{at: a.clock.Now(), reviewed: true, claims: c, missing: c != nil && c.missing(a.Lookup)}
+		status, err := a.opts.Review(ctx, client, token)
+		v := &verdict{at: a.opts.Clock.Now(), reviewed: true, claims: c, missing: c != nil && c.missing(a.opts.Lookup)}
 		switch {
 		case errors.Is(err, ErrBusy):
 			return &verdict{err: ErrBusy}, nil
@@ -318,8 +327,8 @@ func (a *Authenticator) review(r *http.Request, id credential, token string, sig
 		case status.Authenticated:
 			v.user = &status.User
 			a.learn(status.Audiences)
-			if c == nil && a.Rotated != nil && a.keys.Load().lack(token) {
-				a.Rotated()
+			if c == nil && a.opts.Rotated != nil && a.keys.Load().lack(token) {
+				a.opts.Rotated()
 			}
 		default:
 			v.err = errors.New("the cluster does not accept it")
@@ -338,9 +347,9 @@ func (a *Authenticator) verify(v *verdict) *verdict {
 		return v
 	}
 	// Give or take a minute, as in a kube-apiserver.
-	err := v.claims.ValidateWithLeeway(jwt.Expected{Time: a.clock.Now()}, jwt.DefaultLeeway)
+	err := v.claims.ValidateWithLeeway(jwt.Expected{Time: a.opts.Clock.Now()}, jwt.DefaultLeeway)
 	if err == nil {
-		err = v.claims.bound(a.Lookup)
+		err = v.claims.bound(a.opts.Lookup)
 	}
 	if err != nil {
 		return &verdict{err: err}

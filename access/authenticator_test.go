@@ -127,24 +127,27 @@ func newWorld() *world {
 			return authenticationv1.TokenReviewStatus{}, errors.New("away")
 		},
 	}
-	w.Authenticator = NewAuthenticator("local", w.clock)
-	w.Connected = func() bool { return w.connected }
-	w.Review = func(_ context.Context, _ any, token string) (authenticationv1.TokenReviewStatus, error) {
-		w.reviewed++
-		return w.review(token)
-	}
-	w.Refused = func(_ *http.Request, err error) { w.refused = append(w.refused, err) }
-	w.Lookup = func(r schema.GroupResource, namespace, name string) (string, Presence) {
-		switch uid := w.objects[r.Resource+" "+namespace+"/"+name]; uid {
-		case "":
-			return "", Unknown
-		case "-":
-			return "", Missing
-		default:
-			return uid, Present
-		}
-	}
+	w.Authenticator = NewAuthenticator(AuthenticatorOptions{
+		Token: "local", Clock: w.clock, Lookup: w.lookup,
+		Connected: func() bool { return w.connected },
+		Refused:   func(_ *http.Request, err error) { w.refused = append(w.refused, err) },
+		Review: func(_ context.Context, _ any, token string) (authenticationv1.TokenReviewStatus, error) {
+			w.reviewed++
+			return w.review(token)
+		},
+	})
 	return w
+}
+
+func (w *world) lookup(r schema.GroupResource, namespace, name string) (string, Presence) {
+	switch uid := w.objects[r.Resource+" "+namespace+"/"+name]; uid {
+	case "":
+		return "", Unknown
+	case "-":
+		return "", Missing
+	default:
+		return uid, Present
+	}
 }
 
 func request(token string, certificates ...*x509.Certificate) *http.Request {
@@ -350,7 +353,7 @@ func TestAudiences(t *testing.T) {
 	w := newWorld()
 	w.SetKeys(cluster.keys("k1"))
 	learned := 0
-	w.Learned = func() { learned++ }
+	w.opts.Learned = func() { learned++ }
 	named := []string{}
 	w.review = func(string) (authenticationv1.TokenReviewStatus, error) {
 		return authenticationv1.TokenReviewStatus{Authenticated: true, User: authenticationv1.UserInfo{Username: "alice"}, Audiences: named}, nil
@@ -435,7 +438,7 @@ func TestLocalToken(t *testing.T) {
 	_, err = w.Caller(as)
 	require.ErrorIs(t, err, errImpersonates)
 	require.Len(t, w.refused, 5)
-	none := NewAuthenticator("", w.clock)
+	none := NewAuthenticator(AuthenticatorOptions{Clock: w.clock})
 	_, err = none.Caller(request(""))
 	require.ErrorIs(t, err, errNoCredentials)
 	r := request("")

@@ -21,9 +21,8 @@ import (
 // maxDecisions limits the decisions that are held in memory.
 const maxDecisions = 10000
 
-// Authorizer decides on the requests of callers. It is safe for concurrent use. Its
-// fields are set before the first call.
-type Authorizer struct {
+// AuthorizerOptions are the settings of an Authorizer.
+type AuthorizerOptions struct {
 	// Connected reports whether the cluster's server can be reached.
 	Connected func() bool
 
@@ -39,7 +38,11 @@ type Authorizer struct {
 
 	Clock clock.PassiveClock
 	Log   *slog.Logger
+}
 
+// Authorizer decides on the requests of callers. It is safe for concurrent use.
+type Authorizer struct {
+	opts     AuthorizerOptions
 	deciding singleflight.Group
 	recent   *lru.Cache   // of request to *decision
 	logged   *quota.Quota // of requests, for lines about refusals
@@ -48,9 +51,9 @@ type Authorizer struct {
 // maxLogged is the number of refused requests that are remembered, so that each is logged once a minute.
 const maxLogged = 1000
 
-// NewAuthorizer returns an Authorizer without fields.
-func NewAuthorizer() *Authorizer {
-	return &Authorizer{recent: lru.New(maxDecisions), logged: quota.New(1/answerAge.Seconds(), 1, maxLogged)}
+// NewAuthorizer returns an Authorizer.
+func NewAuthorizer(opts AuthorizerOptions) *Authorizer {
+	return &Authorizer{opts: opts, recent: lru.New(maxDecisions), logged: quota.New(1/answerAge.Seconds(), 1, maxLogged)}
 }
 
 // decision is the decision on a request. It is immutable.
@@ -103,7 +106,7 @@ func (a *Authorizer) Authorize(ctx context.Context, ask Request) error {
 	case d.allowed, ask.Forwarded && !d.reviewed: // the latter until the server can be asked
 		return nil
 	}
-	if a.logged.Allow(id, a.Clock.Now()) {
+	if a.logged.Allow(id, a.opts.Clock.Now()) {
 		a.logRefusal(spec, d)
 	}
 	return ask.forbidden(c.User.Username, d.reason)
@@ -112,7 +115,7 @@ func (a *Authorizer) Authorize(ctx context.Context, ask Request) error {
 // decide returns a decision on a request, with its ID and its review, that is young enough for it. The
 // error is ErrBusy.
 func (a *Authorizer) decide(ctx context.Context, ask Request, id string, spec authorizationv1.SubjectAccessReviewSpec) (*decision, error) {
-	now, rules, connected := a.Clock.Now(), a.Rules.version(), a.Connected()
+	now, rules, connected := a.opts.Clock.Now(), a.opts.Rules.version(), a.opts.Connected()
 	if x, ok := a.recent.Get(id); ok {
 		if d, _ := x.(*decision); d.counts(ask, now, rules, connected) {
 			return d, nil
@@ -130,7 +133,7 @@ func (a *Authorizer) decide(ctx context.Context, ask Request, id string, spec au
 			d = a.remembered(id, spec, now)
 			d.failed = connected
 		}
-		d.at, d.rules = a.Clock.Now(), rules
+		d.at, d.rules = a.opts.Clock.Now(), rules
 		a.recent.Add(id, d)
 		return d, nil
 	})
@@ -139,7 +142,7 @@ func (a *Authorizer) decide(ctx context.Context, ask Request, id string, spec au
 }
 
 func (a *Authorizer) logRefusal(spec authorizationv1.SubjectAccessReviewSpec, d *decision) {
-	log := a.Log.With("user", spec.User, "reason", d.reason)
+	log := a.opts.Log.With("user", spec.User, "reason", d.reason)
 	if n := spec.NonResourceAttributes; n != nil {
 		log.Info("refused", "verb", n.Verb, "path", n.Path)
 		return
@@ -156,7 +159,7 @@ const reasonRBAC = "RBAC: allowed by "
 func (a *Authorizer) review(ctx context.Context, id string, spec authorizationv1.SubjectAccessReviewSpec) (*decision, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reviewTimeout)
 	defer cancel()
-	status, err := a.Review(ctx, spec)
+	status, err := a.opts.Review(ctx, spec)
 	switch {
 	case errors.Is(err, ErrBusy):
 		return nil, ErrBusy
@@ -164,8 +167,8 @@ func (a *Authorizer) review(ctx context.Context, id string, spec authorizationv1
 		return nil, nil //nolint:nilnil,nilerr // it is decided here
 	}
 	d := &decision{allowed: status.Allowed && !status.Denied, reason: status.Reason, reviewed: true}
-	byRules := d.allowed && (strings.HasPrefix(d.reason, reasonRBAC) || a.Rules.allow(spec))
-	a.Decisions.note(id, spec.User, d.allowed, byRules, a.Clock.Now())
+	byRules := d.allowed && (strings.HasPrefix(d.reason, reasonRBAC) || a.opts.Rules.allow(spec))
+	a.opts.Decisions.note(id, spec.User, d.allowed, byRules, a.opts.Clock.Now())
 	return d, nil
 }
 
@@ -173,10 +176,10 @@ func (a *Authorizer) review(ctx context.Context, id string, spec authorizationv1
 // was asked: they may have changed since. Everything else that it allowed, such as by the node authorizer,
 // is remembered.
 func (a *Authorizer) remembered(id string, spec authorizationv1.SubjectAccessReviewSpec, now time.Time) *decision {
-	if a.Rules.allow(spec) {
+	if a.opts.Rules.allow(spec) {
 		return &decision{allowed: true}
 	}
-	if a.Decisions.allowed(id, now, a.Rules.version() != rulesVersion{}) {
+	if a.opts.Decisions.allowed(id, now, a.opts.Rules.version() != rulesVersion{}) {
 		return &decision{allowed: true}
 	}
 	return &decision{reason: "the cluster can't be asked, and has not allowed it lately"}

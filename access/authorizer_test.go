@@ -38,10 +38,8 @@ type desk struct {
 }
 
 func newDesk(d *Decisions) *desk {
-	x := &desk{Authorizer: NewAuthorizer(), clock: clocktesting.NewFakePassiveClock(start), server: map[string]bool{}}
-	x.Clock, x.Decisions, x.Log = x.clock, d, slog.New(slog.DiscardHandler)
-	x.Connected = func() bool { return x.connected }
-	x.Review = func(_ context.Context, s authorizationv1.SubjectAccessReviewSpec) (authorizationv1.SubjectAccessReviewStatus, error) {
+	x := &desk{clock: clocktesting.NewFakePassiveClock(start), server: map[string]bool{}}
+	review := func(_ context.Context, s authorizationv1.SubjectAccessReviewSpec) (authorizationv1.SubjectAccessReviewStatus, error) {
 		x.reviewed++
 		switch {
 		case x.busy:
@@ -51,6 +49,9 @@ func newDesk(d *Decisions) *desk {
 		}
 		return authorizationv1.SubjectAccessReviewStatus{Allowed: x.server[s.User+" "+s.ResourceAttributes.Verb+" "+s.ResourceAttributes.Resource], Reason: x.reason}, nil
 	}
+	x.Authorizer = NewAuthorizer(AuthorizerOptions{
+		Connected: func() bool { return x.connected }, Review: review, Decisions: d, Clock: x.clock, Log: slog.New(slog.DiscardHandler),
+	})
 	return x
 }
 
@@ -165,8 +166,8 @@ func TestWatchAuthorizedAgain(t *testing.T) {
 func TestListByName(t *testing.T) {
 	x := newDesk(nil)
 	x.connected = true
-	review := x.Review
-	x.Review = func(ctx context.Context, s authorizationv1.SubjectAccessReviewSpec) (authorizationv1.SubjectAccessReviewStatus, error) {
+	review := x.opts.Review
+	x.opts.Review = func(ctx context.Context, s authorizationv1.SubjectAccessReviewSpec) (authorizationv1.SubjectAccessReviewStatus, error) {
 		if a := s.ResourceAttributes; s.User == "bob" && (a.Namespace != "shop" || a.Name != "till") {
 			return authorizationv1.SubjectAccessReviewStatus{}, nil
 		}

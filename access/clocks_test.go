@@ -22,7 +22,7 @@ func TestTokens_WrongClock(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				cluster, w, clk := newAuthority(t), newWorld(), &clockstest.Moved{}
-				w.Authenticator.clock, w.began = clk, clk.Now()
+				w.opts.Clock, w.began = clk, clk.Now()
 				w.SetKeys(cluster.keys("k1"))
 				token := cluster.token("k1", claimsOf(func(c map[string]any) {
 					c["iat"], c["nbf"], c["exp"] = time.Now().Unix(), time.Now().Unix(), time.Now().Add(time.Hour).Unix()

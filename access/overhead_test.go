@@ -28,7 +28,7 @@ func newGate(t testing.TB) *gate {
 	t.Helper()
 	g := &gate{world: newWorld(), desk: newDesk(nil)}
 	g.desk.clock = g.world.clock
-	g.Clock = g.world.clock
+	g.desk.opts.Clock = g.world.clock
 	g.world.connected, g.desk.connected = true, true
 	g.review = func(string) (authenticationv1.TokenReviewStatus, error) {
 		return authenticationv1.TokenReviewStatus{Authenticated: true, User: authenticationv1.UserInfo{
@@ -45,7 +45,7 @@ func newGate(t testing.TB) *gate {
 	set("clusterrolebindings", "1234570", rbacObject(t, "ClusterRoleBinding", "", "b", map[string]any{
 		"roleRef": rbacv1.RoleRef{Kind: "ClusterRole", Name: "r"}, "subjects": []rbacv1.Subject{{Kind: "Group", Name: authenticated}},
 	}))
-	g.Rules = rules
+	g.desk.opts.Rules = rules
 	for _, user := range []string{"system:serviceaccount:shop:till", "system:node:edge-1"} {
 		g.server[user+" list pods"] = true
 	}

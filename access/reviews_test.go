@@ -72,7 +72,7 @@ func TestReviewNewSigningKey(t *testing.T) {
 				return authenticationv1.TokenReviewStatus{Authenticated: accepted}, nil
 			}
 			rotated := 0
-			w.Rotated = func() { rotated++ }
+			w.opts.Rotated = func() { rotated++ }
 			accepted = tc.accepted
 			_, err := w.Caller(request(tc.token))
 			require.Equal(t, tc.accepted, err == nil)
@@ -138,7 +138,7 @@ func TestTooManyReviews(t *testing.T) {
 func TestRefusalsAreLogged(t *testing.T) {
 	var out bytes.Buffer
 	x := newDesk(nil)
-	x.Log = slog.New(slog.NewTextHandler(&out, nil))
+	x.opts.Log = slog.New(slog.NewTextHandler(&out, nil))
 	lines := func() int { return strings.Count(out.String(), "\n") }
 	for _, connected := range []bool{true, false} {
 		for _, fails := range []bool{true, false} {

@@ -151,7 +151,7 @@ func TestRulesAndDecisions(t *testing.T) {
 	db := memory.New()
 	defer db.Close()
 	x := newDesk(openDecisions(t, db))
-	x.Rules = r
+	x.opts.Rules = r
 	set("clusterroles", "1", rbacObject(t, "ClusterRole", "", "r", map[string]any{"rules": []rbacv1.PolicyRule{{Verbs: []string{"list"}, APIGroups: []string{""}, Resources: []string{"pods", "nodes"}}}}))
 	set("clusterrolebindings", "2", rbacObject(t, "ClusterRoleBinding", "", "b", map[string]any{"roleRef": rbacv1.RoleRef{Kind: "ClusterRole", Name: "r"}, "subjects": []rbacv1.Subject{{Kind: "User", Name: "alice"}}}))
 	set("roles", "3")
@@ -188,7 +188,7 @@ func TestDecisionFromUncachedBinding(t *testing.T) {
 			db := memory.New()
 			defer db.Close()
 			x := newDesk(openDecisions(t, db))
-			x.Rules, x.connected = r, true
+			x.opts.Rules, x.connected = r, true
 			fill := func() {
 				for _, resource := range []string{"clusterroles", "clusterrolebindings", "roles", "rolebindings"} {
 					set(resource, "1")

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -91,8 +92,8 @@ type Agent struct {
 	cluster   *upstream.Cluster
 	next      *Agent // goes on with a file; nil unless the database is in memory until the disk takes one
 
-	mu          sync.Mutex               // guards collections
-	collections []*collection.Collection // a new slice when a reload changes it
+	collections atomic.Pointer[[]*collection.Collection] // a new slice when a reload changes it
+	named       chan struct{}                            // has a value when a resource has become known
 }
 
 // Run runs an agent until ctx ends, and then stops it in good order. If the error is a
@@ -131,8 +132,7 @@ func Run(ctx context.Context, cfg *config.AgentConfiguration, opts Options) erro
 
 // newAgent returns an agent without a database. Its cluster has to be closed.
 func newAgent(cfg *config.AgentConfiguration, opts Options) (*Agent, error) {
-	a := &Agent{opts: opts, log: opts.Logger, damages: repair.NewDamages(), settings: newSettings(cfg, time.Now())}
-	a.kube = &kubernetes.API{Config: a.config, All: a.all, Named: make(chan struct{}, 1), Clock: a.clock, Log: a.log}
+	a := &Agent{opts: opts, log: opts.Logger, damages: repair.NewDamages(), settings: newSettings(cfg, time.Now()), named: make(chan struct{}, 1)}
 	a.verifier = verify.New(a.clock, a.all, reloadable(a.settings, func(c *config.AgentConfiguration) time.Duration {
 		return c.Verify.Interval.Duration
 	}))
@@ -267,7 +267,7 @@ func (a *Agent) openCollections() error {
 			return err
 		}
 	}
-	a.setCollections(collections)
+	a.collections.Store(&collections)
 	for id := range known {
 		if err := a.db.Drop(id); files.RefusesWrites(err) {
 			a.log.Error("could not drop a collection that is no longer configured; the next start retries", "collection", id, "error", err)
@@ -286,15 +286,18 @@ func (a *Agent) openCollections() error {
 func (a *Agent) serve(ctx context.Context) (err error) {
 	group, running := errgroup.WithContext(ctx)
 	a.stopping = running.Done()
-	a.kube.OpenStore = func(path string) (store.DB, error) {
-		db, err := a.opener.OpenSmall(ctx, path)
-		return db, openError(err)
+	kube := kubernetes.Options{
+		Config: a.config, All: a.all, Clock: a.clock, Log: a.log, Named: a.named,
+		OpenStore: func(path string) (store.DB, error) {
+			db, err := a.opener.OpenSmall(ctx, path)
+			return db, openError(err)
+		},
 	}
 	if !a.config().Metrics.Disabled {
 		metrics := sync.OnceValue(func() http.Handler { return a.status.Metrics() })
-		a.kube.Scrape = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { metrics().ServeHTTP(w, r) })
+		kube.Scrape = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { metrics().ServeHTTP(w, r) })
 	}
-	if err := a.kube.Open(); err != nil {
+	if a.kube, err = kubernetes.New(kube); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, a.kube.Close()) }()
@@ -404,22 +407,17 @@ func (a *Agent) config() *config.AgentConfiguration { return a.settings.get() }
 func (a *Agent) collectionOptions(reloaded bool) collection.Options {
 	return collection.Options{
 		DB: a.db.DB, Clock: a.clock, Log: a.log, ForeignCheckpoint: a.db.Foreign, Reloaded: reloaded,
-		Attributes: a.config().KubernetesAPI.Enabled(), Named: a.kube.Named,
+		Attributes: a.config().KubernetesAPI.Enabled(), Named: a.named,
 		PurgeAfter: func() time.Duration { return a.config().Secrets.PurgeAfter.Duration },
 	}
 }
 
 // all returns the collections. The slice is immutable.
 func (a *Agent) all() []*collection.Collection {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.collections
-}
-
-func (a *Agent) setCollections(c []*collection.Collection) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.collections = c
+	if all := a.collections.Load(); all != nil {
+		return *all
+	}
+	return nil
 }
 
 // nextChange returns a channel that is closed at the next change of a collection, nil if there is no

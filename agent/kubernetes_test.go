@@ -125,10 +125,10 @@ func TestKubernetesAPIWatchesEnd(t *testing.T) {
 	n := newNode(t, podsOnly)
 	n.cfg.KubernetesAPI = config.KubernetesAPI{Address: freeAddress(t), Socket: filepath.Join(n.dir, "run", "kube.sock")}
 	watching := make(chan struct{})
-	api := kubernetes.API{
+	api, err := kubernetes.New(kubernetes.Options{
 		Config: func() *config.AgentConfiguration { return n.cfg }, Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler),
-	}
-	require.NoError(t, api.Open())
+	})
+	require.NoError(t, err)
 	api.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).Flush()
 		watching <- struct{}{}

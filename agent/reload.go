@@ -221,7 +221,7 @@ func (a *Agent) applySpecs(ctx context.Context, supervisors *collection.Supervis
 		}
 		removed = append(removed, "removed "+id)
 	}
-	a.setCollections(collections)
+	a.collections.Store(&collections)
 	for _, c := range byID {
 		c.Tracker.Wake()
 		c.EndWatches()

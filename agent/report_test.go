@@ -15,7 +15,6 @@ import (
 
 	"github.com/snapcache/snapcache/agent/internal/collection"
 	"github.com/snapcache/snapcache/agent/internal/database"
-	"github.com/snapcache/snapcache/agent/internal/kubernetes"
 	"github.com/snapcache/snapcache/agent/internal/status"
 	"github.com/snapcache/snapcache/config"
 	"github.com/snapcache/snapcache/store"
@@ -57,10 +56,10 @@ func TestProgress(t *testing.T) {
 		var terminal bytes.Buffer
 		a := &Agent{
 			opts: Options{Progress: &terminal}, log: slog.New(slog.DiscardHandler), settings: newSettings(&config.AgentConfiguration{}, time.Now()),
-			kube: &kubernetes.API{}, db: database.InMemory(nil),
+			db: database.InMemory(nil),
 		}
 		c := collection.New(collection.Spec{ID: "pods"}, a.collectionOptions(false))
-		a.setCollections([]*collection.Collection{c})
+		a.collections.Store(&[]*collection.Collection{c})
 		require.Empty(t, status.Progress(a.clock, c))
 		c.Tracker.Listing(store.ReasonInitial, 0, 20_000)
 		time.Sleep(2 * time.Second)

@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/snapcache/snapcache/agent/internal/database"
-	"github.com/snapcache/snapcache/agent/internal/kubernetes"
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/restore"
 	"github.com/snapcache/snapcache/store/bolt"
@@ -66,7 +65,7 @@ func TestForeignCheckpoint(t *testing.T) {
 		if elsewhere {
 			require.NoError(t, db.SetOrigin("a snapshot"))
 		}
-		a := &Agent{settings: newSettings(n.cfg, time.Now()), log: slog.New(slog.DiscardHandler), kube: &kubernetes.API{}}
+		a := &Agent{settings: newSettings(n.cfg, time.Now()), log: slog.New(slog.DiscardHandler)}
 		require.NoError(t, db.Close())
 		opener := database.Opener{Clock: a.clock, Log: a.log, Options: func() bolt.Options { return bolt.Options{} }, Checking: a.checking}
 		require.NoError(t, opener.Open(t.Context(), n.cfg.Store.Path, restore.Sources{}, a.use))

@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/access"
 	"github.com/snapcache/snapcache/config"
@@ -35,7 +34,7 @@ func TestKubeconfig(t *testing.T) {
 		l, err := credentials.Listen(address, "", "", nil)
 		require.NoError(t, err)
 		address = l.Addr().String()
-		server := serving.NewServer(serving.Authenticate(access.NewAuthenticator(credentials.Token, clock.RealClock{}), handler), slog.New(slog.DiscardHandler))
+		server := serving.NewServer(serving.Authenticate(access.NewAuthenticator(access.AuthenticatorOptions{Token: credentials.Token}), handler), slog.New(slog.DiscardHandler))
 		done := make(chan error)
 		go func() { done <- server.Serve(l) }()
 

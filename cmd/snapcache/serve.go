@@ -16,7 +16,6 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sync/errgroup"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/access"
 	"github.com/snapcache/snapcache/cmd/snapcache/internal/bundle"
@@ -104,7 +103,7 @@ func serveFile(c *cli.Context) error {
 		if err != nil {
 			return err
 		}
-		servers[listener] = serving.NewServer(serving.Authenticate(access.NewAuthenticator(credentials.Token, clock.RealClock{}), handler), log)
+		servers[listener] = serving.NewServer(serving.Authenticate(access.NewAuthenticator(access.AuthenticatorOptions{Token: credentials.Token}), handler), log)
 		if kubeconfig, err = writeKubeconfig(dir, listener.Addr().String()); err != nil {
 			return err
 		}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	authenticationv1 "k8s.io/api/authentication/v1"
-	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/access"
 )
@@ -20,13 +19,14 @@ import (
 // bytes, however many connections they come on, and a user of this machine leaves as many to the others.
 func TestUnprovenBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := access.NewAuthenticator("secret", clock.RealClock{})
-		a.Connected = func() bool { return true }
 		answer := make(chan struct{})
-		a.Review = func(context.Context, any, string) (authenticationv1.TokenReviewStatus, error) {
-			<-answer
-			return authenticationv1.TokenReviewStatus{}, nil // not a token of the cluster
-		}
+		a := access.NewAuthenticator(access.AuthenticatorOptions{
+			Connected: func() bool { return true },
+			Review: func(context.Context, any, string) (authenticationv1.TokenReviewStatus, error) {
+				<-answer
+				return authenticationv1.TokenReviewStatus{}, nil // not a token of the cluster
+			},
+		})
 		h := Authenticate(a, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("no one may come in") }))
 		header := strings.Repeat("x", 40<<10)
 		sent, size := 0, 0

@@ -22,7 +22,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
-	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/access"
 )
@@ -431,7 +430,7 @@ func TestNoSecretInLog(t *testing.T) {
 	c, _ := ensureAt(t, t.TempDir(), now)
 	l, err := c.Listen("127.0.0.1:0", "", "", nil)
 	require.NoError(t, err)
-	s := NewServer(Authenticate(access.NewAuthenticator(c.Token, clock.RealClock{}), http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("broken") })), slog.New(slog.NewTextHandler(&logged, nil)))
+	s := NewServer(Authenticate(access.NewAuthenticator(access.AuthenticatorOptions{Token: c.Token}), http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("broken") })), slog.New(slog.NewTextHandler(&logged, nil)))
 	run(t, s, l)
 	for _, text := range []string{
 		"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + c.Token + "\r\n\r\n",

@@ -26,7 +26,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
-	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/access"
 )
@@ -37,7 +36,7 @@ func serve(t *testing.T, h http.Handler) (*http.Server, *rest.Config) {
 	c, _ := ensureAt(t, t.TempDir(), now)
 	l, err := c.Listen("127.0.0.1:0", "", "", nil)
 	require.NoError(t, err)
-	s := NewServer(Authenticate(access.NewAuthenticator(c.Token, clock.RealClock{}), h), slog.New(slog.DiscardHandler))
+	s := NewServer(Authenticate(access.NewAuthenticator(access.AuthenticatorOptions{Token: c.Token}), h), slog.New(slog.DiscardHandler))
 	run(t, s, l)
 	return s, &rest.Config{
 		Host: "https://" + l.Addr().String(), BearerToken: c.Token, TLSClientConfig: rest.TLSClientConfig{CAData: c.CA},
@@ -157,7 +156,7 @@ func TestListenWithFiles(t *testing.T) {
 // TestImpersonation: an answer for the caller itself would mislead one that wants to be another.
 func TestImpersonation(t *testing.T) {
 	for _, name := range []string{"Impersonate-User", "Impersonate-Group", "impersonate-uid", "Impersonate-Extra-Scopes"} {
-		w := ask(t, access.NewAuthenticator("secret", clock.RealClock{}), "/api/v1/pods", http.Header{"Authorization": {"Bearer secret"}, http.CanonicalHeaderKey(name): {"admin"}})
+		w := ask(t, access.NewAuthenticator(access.AuthenticatorOptions{Token: "secret"}), "/api/v1/pods", http.Header{"Authorization": {"Bearer secret"}, http.CanonicalHeaderKey(name): {"admin"}})
 		require.Equal(t, http.StatusUnauthorized, w.code, name)
 	}
 }
@@ -187,7 +186,7 @@ func TestAuthenticate(t *testing.T) {
 			if tc.header != "" {
 				header.Set("Authorization", tc.header)
 			}
-			w := ask(t, access.NewAuthenticator("secret", clock.RealClock{}), tc.path, header)
+			w := ask(t, access.NewAuthenticator(access.AuthenticatorOptions{Token: "secret"}), tc.path, header)
 			require.Equal(t, tc.code, w.code)
 			if tc.code == http.StatusUnauthorized {
 				require.Equal(t, "application/json", w.header.Get("Content-Type"))
@@ -200,8 +199,7 @@ func TestAuthenticate(t *testing.T) {
 
 // A token that can't be judged yet gets 503 and not 401, after which a client would throw it away.
 func TestAuthenticateWithoutKeys(t *testing.T) {
-	a := access.NewAuthenticator("secret", clock.RealClock{})
-	a.Connected = func() bool { return false }
+	a := access.NewAuthenticator(access.AuthenticatorOptions{Token: "secret", Connected: func() bool { return false }})
 	for _, tc := range []struct {
 		name, header string
 		code         int

@@ -19,7 +19,7 @@ import (
 const margin = 10 * time.Second
 
 // Handler remembers the tokens that are in the answers of Next. It is an [http.Handler], and safe for
-// concurrent use. Its fields are set before the first request, whose context has to have its caller.
+// concurrent use. The context of a request has its caller: see [access.WithCaller].
 type Handler struct {
 	Next   http.Handler // passes requests on to the server, and answers 503 while that is away
 	Store  *Store

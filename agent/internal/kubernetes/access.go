@@ -7,16 +7,19 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/lru"
 
 	"github.com/snapcache/snapcache/access"
@@ -31,10 +34,18 @@ import (
 // clusterAccess authenticates and authorizes the cluster's users. It stores the cluster's CA, signing
 // keys and decisions beside the database.
 type clusterAccess struct {
-	*API
-	callers     *access.Authenticator
-	decisions   store.DB
-	authorities *authorityFile // nil if the server's are used
+	callers    *access.Authenticator
+	authorizer *access.Authorizer
+	decisions  store.DB
+
+	all      func() []*collection.Collection
+	clock    clock.Clock
+	log      *slog.Logger
+	dir      string
+	clientCA string // the configured file of authorities, empty for the server's
+
+	cluster     atomic.Pointer[upstream.Cluster] // nil until it is connected to
+	authorities *authorityFile                   // nil if the server's are used
 	questions   *questions
 	failed      rate.Sometimes // limits the log lines about questions that the server did not answer
 	busy        rate.Sometimes // limits the log lines about questions that could not be asked
@@ -43,39 +54,37 @@ type clusterAccess struct {
 	saving      sync.Mutex     // held while the keys are stored
 }
 
-// openAccess opens the stored decisions, CA and keys of the cluster, and makes the Authorizer.
-func (a *API) openAccess(callers *access.Authenticator) (*clusterAccess, *access.Authorizer, error) {
+// openAccess opens the stored decisions, CA and keys of the cluster. callers are the options that do not
+// depend on the cluster.
+func openAccess(o Options, callers access.AuthenticatorOptions) (*clusterAccess, error) {
+	cfg := o.Config().KubernetesAPI.Access
 	x := &clusterAccess{
-		API: a, callers: callers, questions: newQuestions(), rotated: make(chan struct{}, 1), looked: lru.New(maxLooked),
+		all: o.All, clock: o.Clock, log: o.Log, dir: o.dir(), clientCA: cfg.ClientCAFile,
+		questions: newQuestions(), rotated: make(chan struct{}, 1), looked: lru.New(maxLooked),
 		failed: rate.Sometimes{First: 1, Interval: time.Minute}, busy: rate.Sometimes{First: 1, Interval: time.Minute},
 	}
-	db, err := a.OpenStore(filepath.Join(a.dir(), "decisions.db"))
+	callers.Connected, callers.Review, callers.Lookup = x.connected, x.reviewToken, x.lookup
+	callers.Learned, callers.Rotated = x.learned, x.noteRotation
+	x.callers = access.NewAuthenticator(callers)
+	db, err := o.OpenStore(filepath.Join(x.dir, "decisions.db"))
 	if err != nil {
-		return nil, nil, fmt.Errorf("remembered decisions: %w", err)
+		return nil, fmt.Errorf("remembered decisions: %w", err)
 	}
 	x.decisions = db
-	remembered, err := access.OpenDecisions(db, a.Config().KubernetesAPI.Access.RememberFor.Duration, a.Clock.Now(), a.Log)
+	remembered, err := access.OpenDecisions(db, cfg.RememberFor.Duration, o.Clock.Now(), o.Log)
 	if err == nil {
 		err = x.load()
 	}
 	if err != nil {
-		return nil, nil, errors.Join(err, db.Close())
+		return nil, errors.Join(err, db.Close())
 	}
-	callers.Connected, callers.Review, callers.Lookup = a.connected, x.reviewToken, x.lookup
-	callers.Learned = x.learned
-	callers.Rotated = func() {
-		select {
-		case x.rotated <- struct{}{}:
-		default:
-		}
-	}
-	decider := access.NewAuthorizer()
-	decider.Connected, decider.Review, decider.Decisions, decider.Clock = a.connected, x.reviewAccess, remembered, a.Clock
-	decider.Rules, decider.Log = x.rules(), a.Log
-	return x, decider, nil
+	x.authorizer = access.NewAuthorizer(access.AuthorizerOptions{
+		Connected: x.connected, Review: x.reviewAccess, Rules: x.rules(), Decisions: remembered, Clock: o.Clock, Log: o.Log,
+	})
+	return x, nil
 }
 
-func (x *clusterAccess) keysFile() string { return filepath.Join(x.dir(), "token-keys.json") }
+func (x *clusterAccess) keysFile() string { return filepath.Join(x.dir, "token-keys.json") }
 
 // load reads the certificate authorities and the stored keys.
 func (x *clusterAccess) load() error {
@@ -99,13 +108,14 @@ func (x *clusterAccess) load() error {
 
 // follow keeps the authorities and the cluster's keys current until ctx ends.
 func (x *clusterAccess) follow(ctx context.Context, cluster *upstream.Cluster) {
+	x.cluster.Store(cluster)
 	var tasks sync.WaitGroup
 	defer tasks.Wait()
 	if x.authorities != nil {
-		tasks.Go(func() { x.authorities.follow(ctx, x.Clock) })
+		tasks.Go(func() { x.authorities.follow(ctx, x.clock) })
 	}
 	tasks.Go(func() { x.renew(ctx, cluster) })
-	sleep.Daily(ctx, x.Clock, x.Log, 0, nil, func(ctx context.Context) error {
+	sleep.Daily(ctx, x.clock, x.log, 0, nil, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, readTimeout)
 		defer cancel()
 		return upstream.Explain(errors.Join(x.readClientCA(ctx, cluster), x.readKeys(ctx, cluster)))
@@ -120,6 +130,14 @@ const (
 	renewEvery = time.Minute
 )
 
+// noteRotation notes that the cluster signs with a key that is not known.
+func (x *clusterAccess) noteRotation() {
+	select {
+	case x.rotated <- struct{}{}:
+	default:
+	}
+}
+
 // renew reads the keys again when the cluster signs with a new one, until ctx ends.
 func (x *clusterAccess) renew(ctx context.Context, cluster *upstream.Cluster) {
 	for {
@@ -132,9 +150,9 @@ func (x *clusterAccess) renew(ctx context.Context, cluster *upstream.Cluster) {
 		err := x.readKeys(reading, cluster)
 		cancel()
 		if err != nil {
-			x.Log.Warn("the cluster signs tokens with a new key, and its keys can't be read", "error", upstream.Explain(err))
+			x.log.Warn("the cluster signs tokens with a new key, and its keys can't be read", "error", upstream.Explain(err))
 		}
-		if sleep.For(ctx, x.Clock, renewEvery) != nil {
+		if sleep.For(ctx, x.clock, renewEvery) != nil {
 			return
 		}
 	}
@@ -166,7 +184,7 @@ func (x *clusterAccess) saveKeys() error {
 
 func (x *clusterAccess) learned() {
 	if err := x.saveKeys(); err != nil {
-		x.Log.Warn("the audiences of the server can't be remembered", "error", err)
+		x.log.Warn("the audiences of the server can't be remembered", "error", err)
 	}
 }
 
@@ -206,7 +224,7 @@ func (x *clusterAccess) ask(ctx context.Context, client any, question func(*upst
 	seat, err := x.questions.begin(ctx, client)
 	if errors.Is(err, access.ErrBusy) {
 		x.busy.Do(func() {
-			x.Log.Warn("refused a client; others of this minute are not logged", "client", client, "reason", err)
+			x.log.Warn("refused a client; others of this minute are not logged", "client", client, "reason", err)
 		})
 	}
 	if err != nil {
@@ -216,26 +234,21 @@ func (x *clusterAccess) ask(ctx context.Context, client any, question func(*upst
 	x.questions.end(seat, ctx.Err() == nil)
 	if err != nil {
 		x.failed.Do(func() {
-			x.Log.Warn("the server can't be asked about a caller: it is decided here; other failures of this minute are not logged", "error", upstream.Explain(err))
+			x.log.Warn("the server can't be asked about a caller: it is decided here; other failures of this minute are not logged", "error", upstream.Explain(err))
 		})
 	}
 	return err
 }
 
 // connected reports whether the server can be reached: one of the collections follows it, without doubt.
-func (a *API) connected() bool {
-	return slices.ContainsFunc(a.All(), (*collection.Collection).Connected)
-}
-
-// reaches reports whether a request may be forwarded: one of the collections follows the server.
-func (a *API) reaches() bool {
-	return slices.ContainsFunc(a.All(), (*collection.Collection).Reaches)
+func (x *clusterAccess) connected() bool {
+	return slices.ContainsFunc(x.all(), (*collection.Collection).Connected)
 }
 
 // storing iterates over the collections of a resource.
 func (x *clusterAccess) storing(resource schema.GroupResource) iter.Seq2[*collection.Collection, store.Collection] {
 	return func(yield func(*collection.Collection, store.Collection) bool) {
-		for _, c := range x.All() {
+		for _, c := range x.all() {
 			if r := c.Resource(); r == nil || r.GVR.Resource != resource.Resource || r.GVR.Group != resource.Group {
 				continue
 			}

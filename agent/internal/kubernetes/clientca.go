@@ -18,12 +18,12 @@ import (
 )
 
 // clientCAFile is where the authorities that the server publishes are kept.
-func (x *clusterAccess) clientCAFile() string { return filepath.Join(x.dir(), "client-ca.crt") }
+func (x *clusterAccess) clientCAFile() string { return filepath.Join(x.dir, "client-ca.crt") }
 
 // loadClientCA reads the configured authorities or, if there are none, the stored ones.
 func (x *clusterAccess) loadClientCA() error {
-	if name := x.Config().KubernetesAPI.Access.ClientCAFile; name != "" {
-		x.authorities = &authorityFile{name: name, set: x.callers.SetClientCA, log: x.Log}
+	if name := x.clientCA; name != "" {
+		x.authorities = &authorityFile{name: name, set: x.callers.SetClientCA, log: x.log}
 		return x.authorities.read()
 	}
 	pem, err := os.ReadFile(x.clientCAFile())

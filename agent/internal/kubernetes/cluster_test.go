@@ -47,7 +47,7 @@ func TestFailedReviewsBackOff(t *testing.T) {
 	w := newWorld(t)
 	w.populate()
 	var out bytes.Buffer
-	w.api.Log = slog.New(slog.NewTextHandler(&out, nil))
+	w.x.log = slog.New(slog.NewTextHandler(&out, nil))
 	w.answer = func(rw http.ResponseWriter, r *http.Request) bool {
 		http.Error(rw, "no", http.StatusForbidden)
 		return true

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"slices"
 
+	"github.com/snapcache/snapcache/agent/internal/collection"
 	"github.com/snapcache/snapcache/kubeapi"
 	"github.com/snapcache/snapcache/kubeapi/forward"
 	"github.com/snapcache/snapcache/kubeapi/tokens"
@@ -14,12 +16,12 @@ import (
 
 // openForward makes the handler of requests that the cache does not answer, if it is configured.
 func (a *API) openForward(opts *kubeapi.Options) (err error) {
-	cfg := a.Config().KubernetesAPI.Forward
+	cfg := a.opts.Config().KubernetesAPI.Forward
 	if !cfg.Enabled {
 		return nil
 	}
 	a.forward = forward.New(forward.Options{
-		Connected: a.reaches, Kubeconfigs: cfg.Kubeconfigs(), Clock: a.Clock, Log: a.Log,
+		Connected: a.reaches, Kubeconfigs: cfg.Kubeconfigs(), Clock: a.opts.Clock, Log: a.opts.Log,
 	})
 	opts.Forward = a.forward
 	if cfg.RememberTokens {
@@ -28,31 +30,36 @@ func (a *API) openForward(opts *kubeapi.Options) (err error) {
 	return err
 }
 
+// reaches reports whether a request may be forwarded: one of the collections follows the server.
+func (a *API) reaches() bool {
+	return slices.ContainsFunc(a.opts.All(), (*collection.Collection).Reaches)
+}
+
 // Reconnect forwards to the server that a cluster uses now.
 func (a *API) Reconnect(cluster *upstream.Cluster) {
 	if a.forward == nil {
 		return
 	}
 	if err := a.forward.Connect(cluster.Anonymous()); err != nil {
-		a.Log.Error("requests can't be forwarded", "error", err)
+		a.opts.Log.Error("requests can't be forwarded", "error", err)
 	}
 }
 
-func (a *API) tokensFile() string { return filepath.Join(a.dir(), "tokens.db") }
+func (a *API) tokensFile() string { return filepath.Join(a.opts.dir(), "tokens.db") }
 
 // openTokens returns a Forwarder that remembers the tokens in the answers of next.
 func (a *API) openTokens(next kubeapi.Forwarder, m *kubeapi.Metrics) (kubeapi.Forwarder, error) {
-	db, err := a.OpenStore(a.tokensFile())
+	db, err := a.opts.OpenStore(a.tokensFile())
 	if err != nil {
 		return nil, fmt.Errorf("remembered tokens: %w", err)
 	}
-	remembered, err := tokens.Open(db, a.Log)
+	remembered, err := tokens.Open(db, a.opts.Log)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("remembered tokens: %s: %w", a.tokensFile(), err), db.Close())
 	}
 	a.tokens = db
 	return forwarder{next, &tokens.Handler{
-		Next: next, Store: remembered, Lookup: a.access.lookup, Clock: a.Clock, Log: a.Log, Repeated: m.Repeated,
+		Next: next, Store: remembered, Lookup: a.access.lookup, Clock: a.opts.Clock, Log: a.opts.Log, Repeated: m.Repeated,
 	}}, nil
 }
 

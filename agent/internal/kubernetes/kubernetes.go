@@ -32,25 +32,31 @@ import (
 	"github.com/snapcache/snapcache/upstream"
 )
 
-// API is the Kubernetes API of an agent. Its fields must be set before the first use of its methods.
-type API struct {
+// Options are the settings of an API. Scrape is optional.
+type Options struct {
 	Config func() *config.AgentConfiguration // in force
 	All    func() []*collection.Collection
 	Clock  clock.WithTickerAndDelayedExecution
 	Log    *slog.Logger
 
-	Named chan struct{} // has a value when a resource has become known
+	Named <-chan struct{} // has a value when a resource has become known
 
 	// OpenStore opens a small store with the settings of the agent's own.
 	OpenStore func(path string) (store.DB, error)
 
 	// Scrape answers /metrics; nil if the agent has none.
 	Scrape http.Handler
+}
 
-	// Metrics and Handler are set by Open.
+// dir returns the directory of the API's files, beside the database.
+func (o *Options) dir() string { return serving.Dir(o.Config().Store.Path) }
+
+// API is the Kubernetes API of an agent.
+type API struct {
 	Metrics *kubeapi.Metrics
 	Handler http.Handler
 
+	opts    Options
 	server  *kubeapi.Server
 	openAPI *openapi.Mirror        // nil for none
 	version atomic.Pointer[[]byte] // the body of the server's /version; nil until it is known
@@ -59,73 +65,74 @@ type API struct {
 	callers     *access.Authenticator
 	users       *serving.Users
 	refusals    *refusals
-	access      *clusterAccess                   // nil if it is off
-	forward     *forward.Handler                 // nil if it is off
-	tokens      store.DB                         // nil if none are remembered
-	cluster     atomic.Pointer[upstream.Cluster] // nil until it is connected to
+	access      *clusterAccess   // nil if it is off
+	forward     *forward.Handler // nil if it is off
+	tokens      store.DB         // nil if none are remembered
 }
 
-// Open makes the handler. The version of the server, and its OpenAPI documents, are kept beside the
-// database, so that they are there while the server is away.
-func (a *API) Open() error {
-	cfg := a.Config()
+// New makes the handler. The version of the server, and its OpenAPI documents, are kept beside the
+// database, so that they are there while the server is away. The caller closes the API.
+func New(o Options) (*API, error) {
+	a := &API{opts: o}
+	cfg := o.Config()
 	if cfg.KubernetesAPI.Enabled() {
-		if err := os.MkdirAll(a.dir(), 0o700); err != nil {
-			a.Log.Error("kubernetesAPI: the directory can't be made; nothing of the server is kept for the next start", "error", err)
+		if err := os.MkdirAll(o.dir(), 0o700); err != nil {
+			o.Log.Error("kubernetesAPI: the directory can't be made; nothing of the server is kept for the next start", "error", err)
 		}
 	}
 	if body, err := os.ReadFile(a.versionFile()); err == nil && json.Valid(body) {
 		a.version.Store(&body)
 	}
 	opts := kubeapi.Options{
-		Collections: a.served, Unknown: a.unknown, Version: a.serverVersion, Scrape: a.Scrape,
-		SpoolDir: filepath.Dir(cfg.Store.Path), Clock: a.Clock, Metrics: kubeapi.NewMetrics(),
+		Collections: a.served, Unknown: a.unknown, Version: a.serverVersion, Scrape: o.Scrape,
+		SpoolDir: filepath.Dir(cfg.Store.Path), Clock: o.Clock, Metrics: kubeapi.NewMetrics(),
 	}
 	if cfg.KubernetesAPI.OpenAPI && cfg.KubernetesAPI.Enabled() {
-		mirror, err := openapi.Open(filepath.Join(a.dir(), "openapi"))
+		mirror, err := openapi.Open(filepath.Join(o.dir(), "openapi"))
 		if err == nil {
 			a.openAPI, opts.OpenAPI = mirror, mirror
 		} else {
-			a.Log.Error("kubernetesAPI: no OpenAPI documents are served until the next start", "error", err)
+			o.Log.Error("kubernetesAPI: no OpenAPI documents are served until the next start", "error", err)
 		}
 	}
 	// A read-only disk refuses the deletion of a file that does not exist, too.
 	if _, err := os.Lstat(a.tokensFile()); err == nil && !cfg.KubernetesAPI.Forward.RememberTokens {
 		if err := os.Remove(a.tokensFile()); err != nil {
-			a.Log.Error("kubernetesAPI: remembered tokens are not used, but can't be deleted; the next start retries", "error", err)
+			o.Log.Error("kubernetesAPI: remembered tokens are not used, but can't be deleted; the next start retries", "error", err)
 		}
 	}
-	a.refusals = newRefusals(opts.Metrics, a.Log)
+	a.refusals = newRefusals(opts.Metrics, o.Log)
 	a.users = serving.NewUsers(func(r *http.Request, err error) {
 		a.refusals.note(r.RemoteAddr, access.CallerOf(r.Context()).User.Username, err)
 	})
 	if err := a.openCredentials(&opts); err != nil {
-		return fmt.Errorf("kubernetesAPI: %w", err)
+		return nil, fmt.Errorf("kubernetesAPI: %w", err)
 	}
 	a.server = kubeapi.New(opts)
 	a.Metrics, a.Handler = opts.Metrics, a.server
-	return nil
+	return a, nil
 }
 
 // openCredentials reads or makes the token and certificates for the address.
 func (a *API) openCredentials(opts *kubeapi.Options) (err error) {
-	cfg := a.Config().KubernetesAPI
+	cfg := a.opts.Config().KubernetesAPI
 	if cfg.Address == "" {
 		return nil
 	}
-	if a.credentials, err = serving.Ensure(a.dir(), a.Clock.Now(), a.Log); err != nil {
+	if a.credentials, err = serving.Ensure(a.opts.dir(), a.opts.Clock.Now(), a.opts.Log); err != nil {
 		return fmt.Errorf("credentials: %w", err)
 	}
-	a.callers = access.NewAuthenticator(a.credentials.Token, a.Clock)
-	a.callers.Refused = func(r *http.Request, err error) { a.refusals.note(r.RemoteAddr, "", err) }
+	callers := access.AuthenticatorOptions{
+		Token: a.credentials.Token, Clock: a.opts.Clock, Refused: func(r *http.Request, err error) { a.refusals.note(r.RemoteAddr, "", err) },
+	}
 	if !cfg.Access.Enabled {
+		a.callers = access.NewAuthenticator(callers)
 		return nil
 	}
-	decider := (*access.Authorizer)(nil)
-	if a.access, decider, err = a.openAccess(a.callers); err != nil {
+	if a.access, err = openAccess(a.opts, callers); err != nil {
 		return fmt.Errorf("access: %w", err)
 	}
-	opts.Authorize = decider.Authorize
+	a.callers, opts.Authorize = a.access.callers, a.access.authorizer.Authorize
 	if err := a.openForward(opts); err != nil {
 		return errors.Join(err, a.Close())
 	}
@@ -135,7 +142,7 @@ func (a *API) openCredentials(opts *kubeapi.Options) (err error) {
 // Local returns a handler for callers that this machine lets in.
 func (a *API) Local() http.Handler { return serving.Local(a.users.Limit(a.Handler)) }
 
-// Close closes the stores that Open has opened.
+// Close closes the stores of the API.
 func (a *API) Close() error {
 	err := a.access.close()
 	if a.tokens != nil {
@@ -149,8 +156,7 @@ func (a *API) Table(collection string) (columns []string, cells func(raw []byte)
 	return a.server.Table(collection)
 }
 
-func (a *API) dir() string         { return serving.Dir(a.Config().Store.Path) }
-func (a *API) versionFile() string { return filepath.Join(a.dir(), "version.json") }
+func (a *API) versionFile() string { return filepath.Join(a.opts.dir(), "version.json") }
 
 func (a *API) serverVersion() []byte {
 	if body := a.version.Load(); body != nil {
@@ -161,7 +167,7 @@ func (a *API) serverVersion() []byte {
 
 // served returns the collections whose resource is known.
 func (a *API) served() []*kubeapi.Collection {
-	all := a.All()
+	all := a.opts.All()
 	served := make([]*kubeapi.Collection, 0, len(all))
 	for _, c := range all {
 		if s := c.Served(); s != nil {
@@ -174,7 +180,7 @@ func (a *API) served() []*kubeapi.Collection {
 // unknown returns the resources that the server has not named yet, except if it does not have them.
 func (a *API) unknown() []kubeapi.Unknown {
 	var out []kubeapi.Unknown
-	for _, c := range a.All() {
+	for _, c := range a.opts.All() {
 		if c.Served() == nil && !c.Missing() {
 			out = append(out, c.Unknown())
 		}
@@ -195,7 +201,7 @@ type Listener struct {
 
 // Listen listens on the socket and the address of kubernetesAPI; none if the API is off.
 func (a *API) Listen() (listeners []Listener, err error) {
-	cfg := a.Config().KubernetesAPI
+	cfg := a.opts.Config().KubernetesAPI
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("kubernetesAPI: %w", err)
@@ -210,8 +216,8 @@ func (a *API) Listen() (listeners []Listener, err error) {
 		if err != nil {
 			return listeners, err
 		}
-		listeners = append(listeners, Listener{socket, serving.NewServer(a.Local(), a.Log)})
-		a.Log.Info("serving the Kubernetes API", "socket", cfg.Socket)
+		listeners = append(listeners, Listener{socket, serving.NewServer(a.Local(), a.opts.Log)})
+		a.opts.Log.Info("serving the Kubernetes API", "socket", cfg.Socket)
 	}
 	if cfg.Address != "" {
 		tcp, err := a.credentials.Listen(cfg.Address, cfg.CertFile, cfg.KeyFile, func(peer string, err error) { a.refusals.note(peer, "", err) })
@@ -219,8 +225,8 @@ func (a *API) Listen() (listeners []Listener, err error) {
 			return listeners, err
 		}
 		h := a.server.Forwarding(serving.DiscardBody(a.Handler))
-		listeners = append(listeners, Listener{tcp, serving.NewBodyServer(serving.Authenticate(a.callers, a.users.Limit(h)), a.Log)})
-		a.Log.Info("serving the Kubernetes API", "address", cfg.Address)
+		listeners = append(listeners, Listener{tcp, serving.NewBodyServer(serving.Authenticate(a.callers, a.users.Limit(h)), a.opts.Log)})
+		a.opts.Log.Info("serving the Kubernetes API", "address", cfg.Address)
 	}
 	return listeners, nil
 }
@@ -228,10 +234,9 @@ func (a *API) Listen() (listeners []Listener, err error) {
 // Follow keeps the server's version and OpenAPI documents current until ctx ends, if the API is on.
 // It begins once the server has been asked for all resources.
 func (a *API) Follow(ctx context.Context, cluster *upstream.Cluster) {
-	if !a.Config().KubernetesAPI.Enabled() {
+	if !a.opts.Config().KubernetesAPI.Enabled() {
 		return
 	}
-	a.cluster.Store(cluster)
 	a.Reconnect(cluster)
 	if a.access != nil {
 		done := make(chan struct{})
@@ -239,11 +244,11 @@ func (a *API) Follow(ctx context.Context, cluster *upstream.Cluster) {
 		defer func() { <-done }()
 	}
 	for a.asking() {
-		if sleep.For(ctx, a.Clock, time.Second) != nil {
+		if sleep.For(ctx, a.opts.Clock, time.Second) != nil {
 			return
 		}
 	}
-	sleep.Daily(ctx, a.Clock, a.Log, 0, a.Named, func(ctx context.Context) error {
+	sleep.Daily(ctx, a.opts.Clock, a.opts.Log, 0, a.opts.Named, func(ctx context.Context) error {
 		return upstream.Explain(a.refresh(ctx, cluster))
 	})
 }

@@ -17,7 +17,7 @@ func gate(t testing.TB, connected bool) (*world, *http.Request) {
 	require.NoError(t, w.pass(r))
 	if !connected {
 		w.disconnect()
-		require.False(t, w.api.connected())
+		require.False(t, w.x.connected())
 	}
 	require.NoError(t, w.pass(r))
 	return w, r

@@ -48,7 +48,7 @@ var start = time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
 // world is the access of an agent that caches what a node's does in a file, with the server that it asks.
 type world struct {
 	t          testing.TB
-	api        *API
+	opts       Options
 	x          *clusterAccess
 	callers    *access.Authenticator
 	authorizer *access.Authorizer
@@ -109,7 +109,7 @@ func newWorld(t testing.TB, change ...func(*config.AgentConfiguration)) *world {
 	for _, f := range change {
 		f(cfg)
 	}
-	w.api = &API{
+	w.opts = Options{
 		Config: func() *config.AgentConfiguration { return cfg }, All: func() []*collection.Collection { return all }, Clock: w.clock, Log: log,
 		OpenStore: func(path string) (store.DB, error) { return bolt.Open(path, bolt.Options{}) },
 	}
@@ -125,12 +125,12 @@ func newWorld(t testing.TB, change ...func(*config.AgentConfiguration)) *world {
 // open opens the access.
 func (w *world) open() {
 	w.t.Helper()
-	w.callers = access.NewAuthenticator("", w.clock)
 	var err error
-	w.x, w.authorizer, err = w.api.openAccess(w.callers)
+	w.x, err = openAccess(w.opts, access.AuthenticatorOptions{Clock: w.clock})
 	require.NoError(w.t, err)
+	w.callers, w.authorizer = w.x.callers, w.x.authorizer
 	w.t.Cleanup(func() { require.NoError(w.t, w.x.close()) })
-	w.api.cluster.Store(w.cluster)
+	w.x.cluster.Store(w.cluster)
 	issuer, keys, err := w.cluster.SigningKeys(w.t.Context())
 	require.NoError(w.t, err)
 	parsed, err := access.ParseKeys(issuer, keys)
@@ -269,7 +269,7 @@ func (w *world) ask(user, verb, resource string) error {
 
 // disconnect ends the watches of all collections, for longer than they count as connected.
 func (w *world) disconnect() {
-	for _, c := range w.api.All() {
+	for _, c := range w.opts.All() {
 		c.Tracker.Phase(reflector.PhaseWaiting, nil)
 	}
 	w.clock.Step(time.Minute)
