@@ -12,6 +12,7 @@ import (
 	"github.com/snapcache/snapcache/deltafifo"
 	"github.com/snapcache/snapcache/informer"
 	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/pipeline"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt"
 )
@@ -49,9 +50,9 @@ func benchLoop(b *testing.B, handlers bool) {
 		}
 		return o
 	}
-	queue := deltafifo.New(deltafifo.Options{KnownObjects: informer.KnownObjects{Collection: coll}})
+	queue := deltafifo.New(deltafifo.Options{KnownObjects: pipeline.KnownObjects{Collection: coll}})
 	applied := make(chan struct{})
-	opts := informer.Options{Name: "pods", Queue: queue, Collection: coll, Around: func(_ deltafifo.Batch, apply func() error) error {
+	opts := pipeline.LoopOptions{Name: "pods", Queue: queue, Collection: coll, Around: func(_ deltafifo.Batch, apply func() error) error {
 		defer func() { applied <- struct{}{} }()
 		return apply()
 	}}
@@ -74,11 +75,11 @@ func benchLoop(b *testing.B, handlers bool) {
 			b.Fatal(err)
 		}
 		defer processor.Stop()
-		opts.Sinks = []informer.Sink{processor}
+		opts.Sinks = []pipeline.Sink{processor}
 	}
 	queue.Start(strconv.Itoa(rv))
 	done := make(chan error, 1)
-	go func() { done <- informer.New(opts).Run(context.Background()) }()
+	go func() { done <- pipeline.NewLoop(opts).Run(context.Background()) }()
 	var updates []*object.Object
 	for range 256 {
 		updates = append(updates, pod(random.IntN(count)))

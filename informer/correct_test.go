@@ -15,8 +15,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/snapcache/snapcache/deltafifo"
-	"github.com/snapcache/snapcache/informer"
 	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/pipeline"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt"
 	"github.com/snapcache/snapcache/store/memory"
@@ -126,9 +126,9 @@ func (m *serverModel) start(db store.DB) {
 	m.db = db
 	coll, err := db.Open(storetest.Info("test"))
 	require.NoError(m.t, err)
-	m.coll, m.queue = coll, deltafifo.New(deltafifo.Options{KnownObjects: informer.KnownObjects{Collection: coll}})
+	m.coll, m.queue = coll, deltafifo.New(deltafifo.Options{KnownObjects: pipeline.KnownObjects{Collection: coll}})
 	m.queue.Start(coll.State().RV)
-	loop, done := informer.New(informer.Options{Name: "test", Queue: m.queue, Collection: coll}), make(chan error, 1)
+	loop, done := pipeline.NewLoop(pipeline.LoopOptions{Name: "test", Queue: m.queue, Collection: coll}), make(chan error, 1)
 	m.done = done
 	go func() { done <- loop.Run(context.Background()) }()
 	clear(m.answers)

@@ -8,6 +8,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/snapcache/snapcache/deltafifo"
+	"github.com/snapcache/snapcache/pipeline"
 	"github.com/snapcache/snapcache/store"
 )
 
@@ -123,7 +124,7 @@ func (x *Indexer) replace(c store.Collection, changes []store.Change, stays map[
 
 // withRemovals adds to changes the removal of each stored key that is not in stays.
 func withRemovals(c store.Collection, changes []store.Change, stays map[string]struct{}) ([]store.Change, error) {
-	keys, err := KnownObjects{Collection: c}.Keys()
+	keys, err := pipeline.KnownObjects{Collection: c}.Keys()
 	if err != nil {
 		return nil, err
 	}

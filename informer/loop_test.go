@@ -21,6 +21,7 @@ import (
 	"github.com/snapcache/snapcache/deltafifo"
 	"github.com/snapcache/snapcache/informer"
 	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/pipeline"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt"
 	"github.com/snapcache/snapcache/store/memory"
@@ -70,34 +71,34 @@ func (r *recorder) OnAdd(o any, initial bool) { r.add("add %s %v", rv(o), initia
 func (r *recorder) OnUpdate(old, o any)       { r.add("update %s %s", rv(old), rv(o)) }
 func (r *recorder) OnDelete(o any)            { r.add("delete %s", rv(o)) }
 
-// pipeline is queue, loop, collection and one handler.
-type pipeline struct {
+// harness is queue, loop, collection and one handler.
+type harness struct {
 	queue *deltafifo.Queue
 	coll  store.Collection
 	proc  *informer.Processor
 	rec   *recorder
-	stats *informer.Stats
+	stats *pipeline.Stats
 }
 
-func start(t *testing.T, coll store.Collection) *pipeline {
+func start(t *testing.T, coll store.Collection) *harness {
 	return startWith(t, coll, informer.ProcessorOptions{})
 }
 
 // startSlow is start with a consumer that begins with each batch of events after a while, and is busy
 // at first.
-func startSlow(t *testing.T, coll store.Collection, takes time.Duration) *pipeline {
+func startSlow(t *testing.T, coll store.Collection, takes time.Duration) *harness {
 	p := startQueue(t, coll, takes, deltafifo.Options{}, informer.ProcessorOptions{})
 	p.queue.Flush()
 	synctest.Wait()
 	return p
 }
 
-func startWith(t *testing.T, coll store.Collection, opts informer.ProcessorOptions) *pipeline {
+func startWith(t *testing.T, coll store.Collection, opts informer.ProcessorOptions) *harness {
 	return startQueue(t, coll, 0, deltafifo.Options{}, opts)
 }
 
-func startQueue(t *testing.T, coll store.Collection, takes time.Duration, queue deltafifo.Options, opts informer.ProcessorOptions) *pipeline {
-	queue.KnownObjects = informer.KnownObjects{Collection: coll}
+func startQueue(t *testing.T, coll store.Collection, takes time.Duration, queue deltafifo.Options, opts informer.ProcessorOptions) *harness {
+	queue.KnownObjects = pipeline.KnownObjects{Collection: coll}
 	q := deltafifo.New(queue)
 	q.Start(coll.State().RV)
 	opts.Collection = coll
@@ -106,10 +107,10 @@ func startQueue(t *testing.T, coll store.Collection, takes time.Duration, queue 
 	_, err := proc.AddHandler(rec, cache.HandlerOptions{})
 	require.NoError(t, err)
 	require.NoError(t, proc.Start())
-	stats := informer.NewStats(clock.RealClock{})
-	loop := informer.New(informer.Options{
+	stats := pipeline.NewStats(clock.RealClock{})
+	loop := pipeline.NewLoop(pipeline.LoopOptions{
 		Name: "test", Queue: q, Collection: coll, Around: slowly(takes),
-		Sinks: []informer.Sink{proc, stats}, StoreFailed: stats.StoreFailed,
+		Sinks: []pipeline.Sink{proc, stats}, StoreFailed: stats.StoreFailed,
 	})
 	done := make(chan error, 1)
 	go func() { done <- loop.Run(context.Background()) }()
@@ -118,7 +119,7 @@ func startQueue(t *testing.T, coll store.Collection, takes time.Duration, queue 
 		require.NoError(t, <-done)
 		proc.Stop()
 	})
-	return &pipeline{queue: q, coll: coll, proc: proc, rec: rec, stats: stats}
+	return &harness{queue: q, coll: coll, proc: proc, rec: rec, stats: stats}
 }
 
 // slowly returns Options.Around of a loop that begins with each batch of events after a while.
@@ -131,7 +132,7 @@ func slowly(takes time.Duration) func(deltafifo.Batch, func() error) error {
 	}
 }
 
-func (p *pipeline) list(t *testing.T, reason store.Reason, rv string, objects ...*object.Object) {
+func (p *harness) list(t *testing.T, reason store.Reason, rv string, objects ...*object.Object) {
 	require.NoError(t, p.queue.BeginReplace(t.Context(), deltafifo.Replace{Reason: string(reason), Cluster: "c", Force: !reason.TrustsVersions()}))
 	for _, o := range objects {
 		require.NoError(t, p.queue.ReplaceItem(o))
@@ -349,7 +350,7 @@ func TestOldObjectIsReadOnce(t *testing.T) {
 			q.Start(coll.State().RV)
 			done := make(chan error, 1)
 			go func() {
-				done <- informer.New(informer.Options{Name: "test", Queue: q, Collection: coll}).Run(context.Background())
+				done <- pipeline.NewLoop(pipeline.LoopOptions{Name: "test", Queue: q, Collection: coll}).Run(context.Background())
 			}()
 			t.Cleanup(func() { q.Close(); require.NoError(t, <-done) })
 			return q
@@ -383,13 +384,13 @@ func TestListedItemIsLookedUpOnce(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, r.Apply([]store.Change{storetest.Put(obj("a", "1", 3)), storetest.Put(obj("b", "2", 4))}))
 		require.NoError(t, r.Commit(store.Checkpoint{RV: "10"}))
-		q := deltafifo.New(deltafifo.Options{KnownObjects: informer.KnownObjects{Collection: coll}})
+		q := deltafifo.New(deltafifo.Options{KnownObjects: pipeline.KnownObjects{Collection: coll}})
 		q.Start(coll.State().RV)
-		stats := informer.NewStats(clock.RealClock{})
+		stats := pipeline.NewStats(clock.RealClock{})
 		done := make(chan error, 1)
 		go func() {
-			done <- informer.New(informer.Options{
-				Name: "test", Queue: q, Collection: coll, Sinks: []informer.Sink{stats}, StoreFailed: stats.StoreFailed,
+			done <- pipeline.NewLoop(pipeline.LoopOptions{
+				Name: "test", Queue: q, Collection: coll, Sinks: []pipeline.Sink{stats}, StoreFailed: stats.StoreFailed,
 			}).Run(context.Background())
 		}()
 		require.NoError(t, q.BeginReplace(t.Context(), deltafifo.Replace{}))
@@ -447,9 +448,9 @@ func TestModel(t *testing.T) {
 			coll, err := db.Open(storetest.Info("test"))
 			require.NoError(t, err)
 			checkStored(t, coll, states)
-			q := deltafifo.New(deltafifo.Options{KnownObjects: informer.KnownObjects{Collection: coll}})
+			q := deltafifo.New(deltafifo.Options{KnownObjects: pipeline.KnownObjects{Collection: coll}})
 			q.Start(coll.State().RV)
-			loop := informer.New(informer.Options{Name: "test", Queue: q, Collection: coll})
+			loop := pipeline.NewLoop(pipeline.LoopOptions{Name: "test", Queue: q, Collection: coll})
 			done := make(chan error, 1)
 			ctx, crash := context.WithCancel(context.Background())
 			go func() { done <- loop.Run(ctx) }()

@@ -94,7 +94,7 @@ func (h *history) change(c change) (o *object.Object, call string) {
 }
 
 // event makes a change and queues it. It returns the call of a handler.
-func (h *history) event(t require.TestingT, p *pipeline, c change) []string {
+func (h *history) event(t require.TestingT, p *harness, c change) []string {
 	o, call := h.change(c)
 	send := p.queue.Update
 	if c.remove {
@@ -109,7 +109,7 @@ func (h *history) event(t require.TestingT, p *pipeline, c change) []string {
 
 // relist makes changes that only a list brings, which names the objects in order or from
 // last to first. It returns the calls of a handler.
-func (h *history) relist(t *testing.T, p *pipeline, missed []change, backwards bool) []string {
+func (h *history) relist(t *testing.T, p *harness, missed []change, backwards bool) []string {
 	before := maps.Clone(h.objects)
 	for _, c := range missed {
 		h.change(c)

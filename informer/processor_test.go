@@ -17,6 +17,7 @@ import (
 	"github.com/snapcache/snapcache/deltafifo"
 	"github.com/snapcache/snapcache/informer"
 	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/pipeline"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/memory"
 	"github.com/snapcache/snapcache/store/storetest"
@@ -80,11 +81,11 @@ func TestJoinersSeeEachChangeOnce(t *testing.T) {
 		coll, err := db.Open(storetest.Info("test"))
 		require.NoError(t, err)
 		fill(t, coll, storetest.Put(obj("a", "u", 1)), storetest.Put(obj("b", "u", 2)))
-		q := deltafifo.New(deltafifo.Options{KnownObjects: informer.KnownObjects{Collection: coll}})
+		q := deltafifo.New(deltafifo.Options{KnownObjects: pipeline.KnownObjects{Collection: coll}})
 		q.Start("10")
 		proc := informer.NewProcessor(informer.ProcessorOptions{Collection: coll})
 		require.NoError(t, proc.Start())
-		loop := informer.New(informer.Options{Name: "test", Queue: q, Collection: coll, Sinks: []informer.Sink{proc}})
+		loop := pipeline.NewLoop(pipeline.LoopOptions{Name: "test", Queue: q, Collection: coll, Sinks: []pipeline.Sink{proc}})
 		done := make(chan error, 1)
 		go func() { done <- loop.Run(context.Background()) }()
 

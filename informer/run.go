@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/go-logr/logr"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -13,11 +14,15 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/internal/sleep"
+	"github.com/snapcache/snapcache/pipeline"
 	"github.com/snapcache/snapcache/reflector"
 	"github.com/snapcache/snapcache/store"
 )
 
 var errStarted = errors.New("informer has already started")
+
+// openBackoff is the wait between two tries to open a collection.
+var openBackoff = sleep.Backoff(100*time.Millisecond, 30*time.Second, 0.2)
 
 // RunWithContext implements [cache.SharedInformer]. It returns once ctx has ended and the handlers
 // have returned, or once the store was closed.
@@ -53,7 +58,7 @@ func (s *sharedIndexInformer) RunWithContext(ctx context.Context) {
 		return
 	}
 	wg.Go(func() { s.processor.resyncs(helpers) })
-	s.pipeline(ctx, coll)
+	s.runPipeline(ctx, coll)
 	if err := s.indexer.opts.db.Flush(); err != nil {
 		s.indexer.logger().Warn("could not flush", "error", err)
 	}
@@ -70,7 +75,7 @@ func (s *sharedIndexInformer) own(ctx context.Context) *opened {
 		<-ctx.Done()
 		return nil
 	}
-	backoff := storeBackoff
+	backoff := openBackoff
 	for {
 		c, err := coll.own()
 		if err == nil {
@@ -99,7 +104,7 @@ func (s *sharedIndexInformer) own(ctx context.Context) *opened {
 	}
 }
 
-func (s *sharedIndexInformer) pipeline(ctx context.Context, coll *opened) {
+func (s *sharedIndexInformer) runPipeline(ctx context.Context, coll *opened) {
 	o := &s.indexer.opts
 	log := s.indexer.logger().With("collection", o.id)
 	state := coll.State()
@@ -113,15 +118,15 @@ func (s *sharedIndexInformer) pipeline(ctx context.Context, coll *opened) {
 		reason = store.ReasonSkipped
 	}
 	observer := &observer{
-		Stats: NewStats(clock.RealClock{}), report: func(err error) { s.report(ctx, err) }, logger: log,
+		Stats: pipeline.NewStats(clock.RealClock{}), report: func(err error) { s.report(ctx, err) }, logger: log,
 	}
 	r := reflector.Options{Identity: s.identity, Logger: log, Observer: observer, Reason: reason}
-	l := Options{
+	l := pipeline.LoopOptions{
 		Name: o.id, Collection: coll, Flush: o.db.Flush, Replaced: s.indexer.decoder.reset,
-		Sinks: []Sink{s.processor, observer.Stats}, StoreFailed: observer.StoreFailed,
+		Sinks: []pipeline.Sink{s.processor, observer.Stats}, StoreFailed: observer.StoreFailed,
 	}
 	s.readFrom(coll, &r, &l)
-	p := NewPipeline(r, l)
+	p := pipeline.New(r, l)
 	defer o.metrics.add(&metered{s.indexer, observer.Stats, p.Queue})()
 	if err := p.Run(ctx); err != nil {
 		log.Error("the informer ends", "error", err)
@@ -130,7 +135,7 @@ func (s *sharedIndexInformer) pipeline(ctx context.Context, coll *opened) {
 
 // readFrom sets the source of a pipeline: the server itself if its objects can be stored as they come,
 // else the program's ListerWatcher, whose objects are encoded.
-func (s *sharedIndexInformer) readFrom(coll store.Collection, r *reflector.Options, l *Options) {
+func (s *sharedIndexInformer) readFrom(coll store.Collection, r *reflector.Options, l *pipeline.LoopOptions) {
 	o := &s.indexer.opts
 	packed := packed(o.codec)
 	// A mirror needs decoded objects, and the program's client decodes them once.
@@ -156,7 +161,7 @@ func (s *sharedIndexInformer) readFrom(coll store.Collection, r *reflector.Optio
 
 // observer passes the reflector's events to the metrics, the log and the watch error handler.
 type observer struct {
-	*Stats
+	*pipeline.Stats
 	report func(error) // calls the watch error handler
 	logger *slog.Logger
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/snapcache/snapcache/deltafifo"
 	"github.com/snapcache/snapcache/informer"
+	"github.com/snapcache/snapcache/pipeline"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/memory"
 )
@@ -176,7 +177,7 @@ func TestLoopReplayOrUnversioned(t *testing.T) {
 			coll, err := db.Open(store.Info{ID: "test", Namespaced: true})
 			require.NoError(t, err)
 			q := deltafifo.New(deltafifo.Options{})
-			loop := informer.New(informer.Options{Queue: q, Collection: coll, Unversioned: func() bool { return unversioned }})
+			loop := pipeline.NewLoop(pipeline.LoopOptions{Queue: q, Collection: coll, Unversioned: func() bool { return unversioned }})
 			done := make(chan error, 1)
 			go func() { done <- loop.Run(context.Background()) }()
 			require.NoError(t, q.Add(obj("a", "1", 5)))

@@ -14,9 +14,9 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/snapcache/snapcache/deltafifo"
-	"github.com/snapcache/snapcache/informer"
 	"github.com/snapcache/snapcache/kubeapi"
 	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/pipeline"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt"
 	"github.com/snapcache/snapcache/store/storetest"
@@ -76,8 +76,8 @@ func BenchmarkChange(b *testing.B) {
 			queue := deltafifo.New(deltafifo.Options{})
 			queue.Start(strconv.Itoa(rv))
 			observer := make(applied)
-			loop := informer.New(informer.Options{
-				Name: "pods", Queue: queue, Collection: coll, Sinks: []informer.Sink{events, observer},
+			loop := pipeline.NewLoop(pipeline.LoopOptions{
+				Name: "pods", Queue: queue, Collection: coll, Sinks: []pipeline.Sink{events, observer},
 			})
 			done := make(chan error, 1)
 			go func() { done <- loop.Run(b.Context()) }()

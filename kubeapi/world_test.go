@@ -16,8 +16,8 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/deltafifo"
-	"github.com/snapcache/snapcache/informer"
 	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/pipeline"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt"
 	"github.com/snapcache/snapcache/store/memory"
@@ -168,11 +168,11 @@ func (w *world) start() {
 
 // run runs the loop.
 func (w *world) run() {
-	w.queue = deltafifo.New(deltafifo.Options{KnownObjects: informer.KnownObjects{Collection: w.coll}})
+	w.queue = deltafifo.New(deltafifo.Options{KnownObjects: pipeline.KnownObjects{Collection: w.coll}})
 	checkpoint := w.coll.State().RV
 	w.queue.Start(checkpoint)
-	loop := informer.New(informer.Options{
-		Name: "pods", Queue: w.queue, Collection: w.coll, Sinks: []informer.Sink{w.events},
+	loop := pipeline.NewLoop(pipeline.LoopOptions{
+		Name: "pods", Queue: w.queue, Collection: w.coll, Sinks: []pipeline.Sink{w.events},
 		Around: func(b deltafifo.Batch, apply func() error) error {
 			if !b.List {
 				time.Sleep(w.takes)

@@ -17,6 +17,7 @@ import (
 	"github.com/snapcache/snapcache/deltafifo"
 	"github.com/snapcache/snapcache/informer"
 	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/pipeline"
 	"github.com/snapcache/snapcache/reflector"
 	"github.com/snapcache/snapcache/restore"
 	"github.com/snapcache/snapcache/store"
@@ -59,8 +60,8 @@ func TestHandlersGetOnlyChanges(t *testing.T) {
 	}
 }
 
-// pipeline stores configmaps in a database, like the agent.
-type pipeline struct {
+// configMaps are kept in a database, as the agent keeps them.
+type configMaps struct {
 	reflector.NopObserver
 	collection store.Collection
 	handler    *recorder
@@ -71,13 +72,13 @@ type pipeline struct {
 }
 
 // Listed records the reason of a list.
-func (p *pipeline) Listed(reason store.Reason, _ string, _ int64, _ time.Duration) {
+func (p *configMaps) Listed(reason store.Reason, _ string, _ int64, _ time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.reasons = append(p.reasons, reason)
 }
 
-func runPipeline(t *testing.T, cp *controlplane.ControlPlane, path string) *pipeline {
+func runPipeline(t *testing.T, cp *controlplane.ControlPlane, path string) *configMaps {
 	t.Helper()
 	cluster, err := upstream.New(cp.RESTConfig(controlplane.Admin))
 	require.NoError(t, err)
@@ -89,12 +90,12 @@ func runPipeline(t *testing.T, cp *controlplane.ControlPlane, path string) *pipe
 	info := store.Info{
 		ID: "configmaps", Version: "v1", Resource: "configmaps", Kind: resource.Kind, Namespaced: true, Transform: prune.ID(),
 	}
-	p := &pipeline{handler: &recorder{t: t, calls: make(map[string][]string)}}
+	p := &configMaps{handler: &recorder{t: t, calls: make(map[string][]string)}}
 	p.collection, err = db.Open(info)
 	require.NoError(t, err)
 	verdict := restore.Judge(p.collection.Info(), info, p.collection.State())
 
-	queue := deltafifo.New(deltafifo.Options{KnownObjects: informer.KnownObjects{Collection: p.collection}})
+	queue := deltafifo.New(deltafifo.Options{KnownObjects: pipeline.KnownObjects{Collection: p.collection}})
 	queue.Start(verdict.RV)
 	processor := informer.NewProcessor(informer.ProcessorOptions{Collection: p.collection})
 	_, err = processor.AddHandler(p.handler, cache.HandlerOptions{})
@@ -105,8 +106,8 @@ func runPipeline(t *testing.T, cp *controlplane.ControlPlane, path string) *pipe
 		Source:     cluster.Source(upstream.SourceOptions{Resource: resource, Prune: prune}),
 		Checkpoint: p.collection.State().Checkpoint, Reason: verdict.Reason, Observer: p,
 	})
-	loop := informer.New(informer.Options{
-		Name: info.ID, Queue: queue, Collection: p.collection, Sinks: []informer.Sink{processor},
+	loop := pipeline.NewLoop(pipeline.LoopOptions{
+		Name: info.ID, Queue: queue, Collection: p.collection, Sinks: []pipeline.Sink{processor},
 	})
 
 	ctx, cancel := context.WithCancel(t.Context())
@@ -137,7 +138,7 @@ func runPipeline(t *testing.T, cp *controlplane.ControlPlane, path string) *pipe
 }
 
 // awaitSame waits until store and handler have what the server has.
-func (p *pipeline) awaitSame(t *testing.T, cp *controlplane.ControlPlane) {
+func (p *configMaps) awaitSame(t *testing.T, cp *controlplane.ControlPlane) {
 	t.Helper()
 	want := onServer(t, cp, "configmaps")
 	at := want.newest()

@@ -24,14 +24,15 @@ func listPackages(t *testing.T, format string) string {
 }
 
 // TestImports checks the rules that hold for all packages of the module: one package deals with
-// bbolt, a folder "internal" is below the package that it belongs to, and the listeners of the Kubernetes
-// API need neither a database nor the other API.
+// bbolt, a folder "internal" is below the package that it belongs to, the listeners of the Kubernetes
+// API need neither a database nor the other API, and the agent needs no informers.
 func TestImports(t *testing.T) {
 	const boltfile, serving = module + "/store/bolt/internal/boltfile", module + "/kubeapi/serving"
 	notServing := []string{module + "/store/bolt", module + "/localapi"}
 	packages := listPackages(t,
 		`{{.ImportPath}}{{range .Imports}} {{.}}{{end}}{{range .TestImports}} test:{{.}}{{end}}{{range .XTestImports}} test:{{.}}{{end}}`)
-	for _, pkg := range append(notServing, boltfile, serving) {
+	const informer, example = module + "/informer", module + "/examples/"
+	for _, pkg := range append(notServing, boltfile, serving, informer) {
 		require.Contains(t, packages, pkg+" ")
 	}
 	for line := range strings.Lines(packages) {
@@ -42,6 +43,7 @@ func TestImports(t *testing.T) {
 			isBbolt := path == "go.etcd.io/bbolt" || strings.HasPrefix(path, "go.etcd.io/bbolt/")
 			require.False(t, isBbolt && !isTest && pkg != boltfile, "%s, which only %s may", imported, boltfile)
 			require.False(t, strings.HasPrefix(pkg, path+"/internal/"), "%s, which is above it", imported)
+			require.False(t, path == informer && !isTest && !strings.HasPrefix(pkg, example), "%s, which is for other programs", imported)
 			require.False(t, pkg == serving && !isTest && slices.Contains(notServing, path), imported)
 		}
 	}

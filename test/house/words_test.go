@@ -26,7 +26,7 @@ func TestStatusWords(t *testing.T) {
 		{"could not be compared with the server", "localapi/summary.go"},
 		{"verify --repair fixes it", "localapi/summary.go"},
 		{"encrypted with key", "localapi/summary.go"},
-		{"snapcache_", "informer/metrics.go"},
+		{"snapcache_", "pipeline/metrics.go"},
 	}
 	fields := []string{
 		"Phase", "Untrusted", "ForbiddenSeconds", "EncryptionKey", "EncryptionDue", "Made", "Failed", "Drift",
@@ -40,7 +40,7 @@ func TestStatusWords(t *testing.T) {
 	const copied = "localapi/statuspage/bare.go" // copies fields of a status
 	require.FileExists(t, filepath.Join(root, copied))
 	found := map[string]bool{}
-	for _, dir := range []string{"agent", "cmd", "informer", "localapi"} {
+	for _, dir := range []string{"agent", "cmd", "informer", "localapi", "pipeline"} {
 		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, d fs.DirEntry, err error) error {
 			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 				return err

@@ -14,8 +14,8 @@ import (
 
 	"github.com/snapcache/snapcache/config"
 	"github.com/snapcache/snapcache/deltafifo"
-	"github.com/snapcache/snapcache/informer"
 	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/pipeline"
 	"github.com/snapcache/snapcache/reflector"
 	"github.com/snapcache/snapcache/restore"
 	"github.com/snapcache/snapcache/store"
@@ -77,7 +77,7 @@ type Collection struct {
 	resource *upstream.Resource
 	stored   store.Collection
 	source   *upstream.Source
-	pipeline *informer.Pipeline
+	pipeline *pipeline.Pipeline
 
 	stop  context.CancelFunc // nil while the collection does not run
 	tasks []*pausedTask      // run once the collection has stopped
@@ -288,26 +288,26 @@ func (c *Collection) run(ctx context.Context, cluster *upstream.Cluster, member 
 		LabelSelector: spec.Entry.LabelSelector, FieldSelector: spec.Entry.FieldSelector,
 		Prune: c.prune(),
 	})
-	pipeline := informer.NewPipeline(reflector.Options{
+	p := pipeline.New(reflector.Options{
 		Source: source, Identity: cluster.Identity, Kind: c.resource.Kind,
 		Guards: []reflector.Guard{reflector.Canary(c.stored, source, c.Log)},
 		Schema: c.schema(), Member: c.sharing(member),
 		Reason: c.verdict.Reason, Jitter: spec.Jitter, ForeignCheckpoint: c.opts.ForeignCheckpoint,
 		ConfirmDeletions: spec.Relist.ConfirmDeletions,
 		Observer:         c.Tracker, Logger: c.Log,
-	}, informer.Options{
+	}, pipeline.LoopOptions{
 		Name: c.ID, Collection: c.stored, Flush: c.opts.DB.Flush,
-		Sinks: []informer.Sink{c.api.served.Events, c.Tracker}, StoreFailed: c.Tracker.StoreFailed,
+		Sinks: []pipeline.Sink{c.api.served.Events, c.Tracker}, StoreFailed: c.Tracker.StoreFailed,
 		Around: c.Tracker.progress.around, Clock: c.opts.Clock,
 	})
 	c.mu.Lock()
-	c.source, c.pipeline = source, pipeline
+	c.source, c.pipeline = source, p
 	c.mu.Unlock()
 	beside, end := context.WithCancel(ctx)
 	var tasks sync.WaitGroup
 	tasks.Go(func() { c.describe(beside) })
-	tasks.Go(func() { c.watchOver(beside, c.stored, source, pipeline.Reflector) })
-	err := pipeline.Run(ctx)
+	tasks.Go(func() { c.watchOver(beside, c.stored, source, p.Reflector) })
+	err := p.Run(ctx)
 	end()
 	tasks.Wait()
 	return err

@@ -8,9 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/snapcache/snapcache/deltafifo"
-	"github.com/snapcache/snapcache/informer"
 	"github.com/snapcache/snapcache/internal/clocks/clockstest"
 	"github.com/snapcache/snapcache/kubeapi"
+	"github.com/snapcache/snapcache/pipeline"
 	"github.com/snapcache/snapcache/reflector"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/memory"
@@ -27,7 +27,7 @@ func TestFreshness_WrongClock(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			clk := &clockstest.Moved{Off: off}
 			c := New(Spec{ID: "pods"}, Options{Clock: clk, Log: slog.New(slog.DiscardHandler)})
-			c.pipeline = &informer.Pipeline{Queue: deltafifo.New(deltafifo.Options{})}
+			c.pipeline = &pipeline.Pipeline{Queue: deltafifo.New(deltafifo.Options{})}
 			stored, err := memory.New().Open(store.Info{ID: "pods", Version: "v1", Resource: "pods", Kind: "Pod"})
 			require.NoError(t, err)
 			r, err := stored.Replace()

@@ -11,8 +11,8 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/snapcache/snapcache/deltafifo"
-	"github.com/snapcache/snapcache/informer"
 	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/pipeline"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/memory"
 )
@@ -20,8 +20,8 @@ import (
 // interval is the watchdog's.
 const interval = time.Minute
 
-// pipeline is the way from a queue to a store, with a stall detector.
-type pipeline struct {
+// harness is the way from a queue to a store, with a stall detector.
+type harness struct {
 	clock *clocktesting.FakeClock
 	c     *Collection
 	queue *deltafifo.Queue
@@ -52,7 +52,7 @@ func (g *gated) Apply(b store.Batch) error {
 	return g.Collection.Apply(b)
 }
 
-func newPipeline(t *testing.T) *pipeline {
+func newHarness(t *testing.T) *harness {
 	t.Helper()
 	clock := clocktesting.NewFakeClock(time.Unix(1_000_000, 0))
 	db := memory.New()
@@ -60,14 +60,14 @@ func newPipeline(t *testing.T) *pipeline {
 	require.NoError(t, err)
 	log := slog.New(slog.DiscardHandler)
 	over := make(chan struct{})
-	p := &pipeline{
-		clock: clock, queue: deltafifo.New(deltafifo.Options{KnownObjects: informer.KnownObjects{Collection: stored}}),
+	p := &harness{
+		clock: clock, queue: deltafifo.New(deltafifo.Options{KnownObjects: pipeline.KnownObjects{Collection: stored}}),
 		store: &gated{stored, make(chan struct{}), make(chan error), over},
 		c:     New(Spec{ID: "pods"}, Options{Clock: clock, Log: log}),
 	}
-	loop := informer.New(informer.Options{
+	loop := pipeline.NewLoop(pipeline.LoopOptions{
 		Name: "pods", Queue: p.queue, Collection: p.store, Clock: clock, Around: p.c.Tracker.progress.around,
-		Sinks: []informer.Sink{p.c.Tracker}, StoreFailed: p.c.Tracker.StoreFailed,
+		Sinks: []pipeline.Sink{p.c.Tracker}, StoreFailed: p.c.Tracker.StoreFailed,
 	})
 	p.queue.Start("1")
 	ended := make(chan error, 1)
@@ -82,7 +82,7 @@ func newPipeline(t *testing.T) *pipeline {
 }
 
 // event queues an event of the server, and waits until the store has got it.
-func (p *pipeline) event(t *testing.T, rv string) {
+func (p *harness) event(t *testing.T, rv string) {
 	t.Helper()
 	o, err := object.Parse([]byte(`{"kind":"Pod","apiVersion":"v1","metadata":{"namespace":"a","name":"b","uid":"u","resourceVersion":"` + rv + `"}}`))
 	require.NoError(t, err)
@@ -91,14 +91,14 @@ func (p *pipeline) event(t *testing.T, rv string) {
 }
 
 // fed reports whether the watchdog would be fed once d has passed.
-func (p *pipeline) fed(d time.Duration, writes int64) bool {
+func (p *harness) fed(d time.Duration, writes int64) bool {
 	p.clock.Step(d)
 	return p.stall.Stalled(p.clock.Now(), interval, writes, []*Collection{p.c}) == ""
 }
 
 // TestStallDetector detects a store that takes a batch and does not return.
 func TestStallDetector(t *testing.T) {
-	p := newPipeline(t)
+	p := newHarness(t)
 	require.True(t, p.fed(0, 1))
 	p.event(t, "2")
 	require.True(t, p.fed(interval, 1), "no stall after one interval")
@@ -112,7 +112,7 @@ func TestStallDetector(t *testing.T) {
 
 // TestStallDetector_OthersWrite detects a stall later while other collections write.
 func TestStallDetector_OthersWrite(t *testing.T) {
-	p := newPipeline(t)
+	p := newHarness(t)
 	p.event(t, "2")
 	for n := range int64(stallIntervalsBeside - 1) {
 		require.True(t, p.fed(interval, n), "no stall yet while other collections write")
@@ -125,13 +125,13 @@ func TestStallDetector_OthersWrite(t *testing.T) {
 // it is tried again, and for something long that writes, such as a fold on a slow card.
 func TestStallDetector_NotDuringWaits(t *testing.T) {
 	t.Run("for the server", func(t *testing.T) {
-		p := newPipeline(t)
+		p := newHarness(t)
 		for range 100 {
 			require.True(t, p.fed(interval, 1))
 		}
 	})
 	t.Run("for room on the disk", func(t *testing.T) {
-		p := newPipeline(t)
+		p := newHarness(t)
 		p.event(t, "2")
 		for range 100 {
 			p.store.answer <- errors.New("no space left on device")
@@ -142,7 +142,7 @@ func TestStallDetector_NotDuringWaits(t *testing.T) {
 		p.store.answer <- nil
 	})
 	t.Run("for what writes", func(t *testing.T) {
-		p := newPipeline(t)
+		p := newHarness(t)
 		p.event(t, "2")
 		for n := range int64(stallIntervalsBeside - 1) {
 			require.True(t, p.fed(interval, n))

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/clock"
 
-	"github.com/snapcache/snapcache/informer"
 	"github.com/snapcache/snapcache/localapi"
+	"github.com/snapcache/snapcache/pipeline"
 	"github.com/snapcache/snapcache/reflector"
 	"github.com/snapcache/snapcache/store"
 )
@@ -47,13 +47,13 @@ type Tracker struct {
 	changed chan struct{} // closed at the next change of the stored objects; nil if no one waits
 }
 
-// counted is another name for informer.Stats, because Tracker has a method Stats.
-type counted = informer.Stats
+// counted is another name for pipeline.Stats, because Tracker has a method Stats.
+type counted = pipeline.Stats
 
 // Stats are the counters of a collection's pipeline, and the facts that the agent's tasks report to
 // its tracker.
 type Stats struct {
-	informer.Counters
+	pipeline.Counters
 	Verdict string
 	Hour    []int64 // events of the last hour by the minute, without bookmarks
 
@@ -68,13 +68,13 @@ type Stats struct {
 
 var (
 	_ reflector.Observer = (*Tracker)(nil)
-	_ informer.Sink      = (*Tracker)(nil)
+	_ pipeline.Sink      = (*Tracker)(nil)
 )
 
 // NewTracker returns a tracker. It logs skipped events.
 func NewTracker(c clock.PassiveClock, log *slog.Logger) *Tracker {
 	return &Tracker{
-		counted: informer.NewStats(c), clock: c, progress: &progress{clock: c}, log: log, onPhase: func(reflector.Phase, error) {},
+		counted: pipeline.NewStats(c), clock: c, progress: &progress{clock: c}, log: log, onPhase: func(reflector.Phase, error) {},
 		began: c.Now(), checks: make(chan struct{}, 1), stats: Stats{Drifts: map[DriftKind]int64{}},
 	}
 }
@@ -148,7 +148,7 @@ func (t *Tracker) Wake() {
 	})
 }
 
-// Commit implements informer.Sink. It wakes the goroutines that wait for a change.
+// Commit implements pipeline.Sink. It wakes the goroutines that wait for a change.
 func (t *Tracker) Commit(c store.Changeset, apply func() error) error {
 	err := t.counted.Commit(c, apply)
 	if err == nil {

@@ -9,7 +9,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/deltafifo"
-	"github.com/snapcache/snapcache/informer"
+	"github.com/snapcache/snapcache/pipeline"
 	"github.com/snapcache/snapcache/store"
 )
 
@@ -19,7 +19,7 @@ func TestUntrustedUntilReplaced(t *testing.T) {
 	for _, reason := range []store.Reason{store.ReasonRVAhead, store.ReasonClusterChanged} {
 		c := New(Spec{ID: "pods"}, Options{Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler)})
 		queue := deltafifo.New(deltafifo.Options{})
-		c.pipeline = &informer.Pipeline{Queue: queue}
+		c.pipeline = &pipeline.Pipeline{Queue: queue}
 		untrusted := func() store.Reason { return c.Tracker.Stats().Untrusted(c.ListPending()) }
 		c.Tracker.Refused(store.ReasonExpired, errors.New("410"))
 		require.Empty(t, untrusted(), "an expired checkpoint makes the content old, not untrusted")

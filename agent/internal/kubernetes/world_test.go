@@ -29,8 +29,8 @@ import (
 	"github.com/snapcache/snapcache/agent/internal/collection"
 	"github.com/snapcache/snapcache/config"
 	"github.com/snapcache/snapcache/deltafifo"
-	"github.com/snapcache/snapcache/informer"
 	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/pipeline"
 	"github.com/snapcache/snapcache/reflector"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt"
@@ -142,10 +142,10 @@ func (w *world) open() {
 func (w *world) follow(c *collection.Collection) {
 	w.t.Helper()
 	stored := c.Live().Stored
-	queue := deltafifo.New(deltafifo.Options{KnownObjects: informer.KnownObjects{Collection: stored}})
+	queue := deltafifo.New(deltafifo.Options{KnownObjects: pipeline.KnownObjects{Collection: stored}})
 	queue.Start("")
-	loop := informer.New(informer.Options{
-		Name: c.ID, Queue: queue, Collection: stored, Sinks: []informer.Sink{c.Tracker}, Clock: w.clock,
+	loop := pipeline.NewLoop(pipeline.LoopOptions{
+		Name: c.ID, Queue: queue, Collection: stored, Sinks: []pipeline.Sink{c.Tracker}, Clock: w.clock,
 	})
 	done := make(chan error)
 	go func() { done <- loop.Run(context.Background()) }()

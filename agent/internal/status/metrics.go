@@ -10,36 +10,36 @@ import (
 
 	"github.com/snapcache/snapcache/agent/internal/collection"
 	"github.com/snapcache/snapcache/config"
-	"github.com/snapcache/snapcache/informer"
+	"github.com/snapcache/snapcache/pipeline"
 	"github.com/snapcache/snapcache/restore"
 	"github.com/snapcache/snapcache/store"
 )
 
 // The agent's own metrics. informer has the metrics of collections and of the store.
 var (
-	descBuild = informer.Metric("build_info", "1, with the version as a label.", "version")
+	descBuild = pipeline.Metric("build_info", "1, with the version as a label.", "version")
 
-	descFallback = informer.Metric("fallback", "1 while the server of fallbackContext is used. Absent without one.")
+	descFallback = pipeline.Metric("fallback", "1 while the server of fallbackContext is used. Absent without one.")
 
-	descReloaded   = informer.Metric("config_last_reload_successful", "1 if the newest configuration that was read is the one in force.")
-	descReloadedAt = informer.Metric("config_last_reload_success_timestamp_seconds", "When the configuration in force was read, seconds since 1970.")
+	descReloaded   = pipeline.Metric("config_last_reload_successful", "1 if the newest configuration that was read is the one in force.")
+	descReloadedAt = pipeline.Metric("config_last_reload_success_timestamp_seconds", "When the configuration in force was read, seconds since 1970.")
 
-	descReceived   = informer.Metric("received_bytes_total", "Bytes of answers received from the server, as they came over the network.", "collection")
-	descCorrupt    = informer.Metric("corrupt_records_total", "Stored records that failed their check when they were read.", "collection")
-	descUnreadable = informer.Metric("collection_corrupt_records", "Those of them that were not fetched again yet.", "collection")
+	descReceived   = pipeline.Metric("received_bytes_total", "Bytes of answers received from the server, as they came over the network.", "collection")
+	descCorrupt    = pipeline.Metric("corrupt_records_total", "Stored records that failed their check when they were read.", "collection")
+	descUnreadable = pipeline.Metric("collection_corrupt_records", "Those of them that were not fetched again yet.", "collection")
 
-	descDrift    = informer.Metric("verify_drift_total", "Differences that comparisons with the server found, by kind.", "collection", "kind")
-	descVerified = informer.Metric("verify_last_success_timestamp_seconds", "When the collection was last compared with the server completely, seconds since 1970.", "collection")
+	descDrift    = pipeline.Metric("verify_drift_total", "Differences that comparisons with the server found, by kind.", "collection", "kind")
+	descVerified = pipeline.Metric("verify_last_success_timestamp_seconds", "When the collection was last compared with the server completely, seconds since 1970.", "collection")
 
-	descPurges = informer.Metric("purges_total", "Times that all of a collection was deleted because the server forbids it.", "collection")
+	descPurges = pipeline.Metric("purges_total", "Times that all of a collection was deleted because the server forbids it.", "collection")
 
-	descSnapshots     = informer.Metric("snapshots_total", "Snapshots that this process made, or failed to make.", "result")
-	descSnapshotTime  = informer.Metric("snapshot_last_success_timestamp_seconds", "When the newest snapshot was made, seconds since 1970.")
-	descSnapshotBytes = informer.Metric("snapshot_bytes", "Size of the newest snapshot's file.")
+	descSnapshots     = pipeline.Metric("snapshots_total", "Snapshots that this process made, or failed to make.", "result")
+	descSnapshotTime  = pipeline.Metric("snapshot_last_success_timestamp_seconds", "When the newest snapshot was made, seconds since 1970.")
+	descSnapshotBytes = pipeline.Metric("snapshot_bytes", "Size of the newest snapshot's file.")
 
-	descQuota      = informer.Metric("store_quota_bytes", "The most that the database file may have (store.maxSize).")
-	descOpened     = informer.Metric("store_opened", "1, with what became of the file when this process opened it: opened, created or quarantined.", "outcome", "reason")
-	descQuarantine = informer.Metric("store_quarantined", "1 if the file was set aside when this process opened it, by reason.", "reason")
+	descQuota      = pipeline.Metric("store_quota_bytes", "The most that the database file may have (store.maxSize).")
+	descOpened     = pipeline.Metric("store_opened", "1, with what became of the file when this process opened it: opened, created or quarantined.", "outcome", "reason")
+	descQuarantine = pipeline.Metric("store_quarantined", "1 if the file was set aside when this process opened it, by reason.", "reason")
 )
 
 // Metrics serves the metrics.
@@ -60,7 +60,7 @@ func (metricsCollector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect sends all metrics.
 func (m metricsCollector) Collect(ch chan<- prometheus.Metric) {
-	send := informer.Sender(ch)
+	send := pipeline.Sender(ch)
 	send.Gauge(descBuild, 1, m.opts.Version)
 	send.Gauge(descOpened, 1, string(m.opts.Verdict.Outcome), m.opts.Verdict.Reason)
 	if m.opts.Verdict.Outcome == restore.Quarantined {
@@ -86,7 +86,7 @@ func (m metricsCollector) Collect(ch chan<- prometheus.Metric) {
 }
 
 // sendSnapshots sends the metrics of the snapshots, if the store can have any.
-func (m metricsCollector) sendSnapshots(send informer.Sender) {
+func (m metricsCollector) sendSnapshots(send pipeline.Sender) {
 	s := m.opts.Snapshots()
 	if s == nil {
 		return
@@ -99,7 +99,7 @@ func (m metricsCollector) sendSnapshots(send informer.Sender) {
 	}
 }
 
-func (m metricsCollector) collection(send informer.Sender, c *collection.Collection, stats collection.Stats) {
+func (m metricsCollector) collection(send pipeline.Sender, c *collection.Collection, stats collection.Stats) {
 	live := c.Live()
 	var state *store.State
 	if live.Stored != nil {

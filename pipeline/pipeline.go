@@ -1,4 +1,4 @@
-package informer
+package pipeline
 
 import (
 	"context"
@@ -20,16 +20,16 @@ type Pipeline struct {
 	loop      *Loop
 }
 
-// NewPipeline returns a pipeline that continues at the checkpoint of l.Collection. It sets the
+// New returns a pipeline that continues at the checkpoint of l.Collection. It sets the
 // queue and the checkpoint of both parts; the loop takes Logger from r, the reflector
 // Clock from l.
-func NewPipeline(r reflector.Options, l Options) *Pipeline {
+func New(r reflector.Options, l LoopOptions) *Pipeline {
 	queue := deltafifo.New(deltafifo.Options{KnownObjects: KnownObjects{Collection: l.Collection, Unversioned: l.Unversioned}})
 	r.Checkpoint = l.Collection.State().Checkpoint
 	queue.Start(r.Checkpoint.RV)
 	r.Queue, l.Queue, r.Clock = queue, queue, l.Clock
 	l.Logger = r.Logger
-	return &Pipeline{Queue: queue, Reflector: reflector.New(r), loop: New(l)}
+	return &Pipeline{Queue: queue, Reflector: reflector.New(r), loop: NewLoop(l)}
 }
 
 // Run runs the pipeline once, until ctx ends or one of its parts fails, and then stores the queued

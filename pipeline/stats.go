@@ -1,4 +1,4 @@
-package informer
+package pipeline
 
 import (
 	"errors"
@@ -247,5 +247,5 @@ func (s *Stats) Commit(x store.Changeset, apply func() error) error {
 	return nil
 }
 
-// StoreFailed notes why the store refuses changes, nil if it does not: see [Options].StoreFailed.
+// StoreFailed notes why the store refuses changes, nil if it does not: see [LoopOptions].StoreFailed.
 func (s *Stats) StoreFailed(err error) { s.update(func(c *Counters) { c.Store = err }) }

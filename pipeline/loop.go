@@ -1,4 +1,4 @@
-package informer
+package pipeline
 
 import (
 	"cmp"
@@ -18,8 +18,8 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// Options are the settings of a loop. Queue and Collection are needed.
-type Options struct {
+// LoopOptions are the settings of a loop. Queue and Collection are needed.
+type LoopOptions struct {
 	Name       string
 	Queue      *deltafifo.Queue
 	Collection store.Collection
@@ -54,7 +54,7 @@ type Options struct {
 // Loop takes batches from a queue into a collection. Run it once; it is the
 // collection's only writer.
 type Loop struct {
-	opts       Options
+	opts       LoopOptions
 	checkpoint store.Checkpoint
 	newest     newest
 	list       *list // the list in progress; nil for none
@@ -69,8 +69,8 @@ type list struct {
 	counts      store.Counts
 }
 
-// New returns a loop that has not started.
-func New(opts Options) *Loop {
+// NewLoop returns a loop that has not started.
+func NewLoop(opts LoopOptions) *Loop {
 	opts.Clock = cmp.Or[clock.WithTicker](opts.Clock, clock.RealClock{})
 	opts.Logger = cmp.Or(opts.Logger, slog.New(slog.DiscardHandler))
 	if opts.StoreFailed == nil {

@@ -1,4 +1,4 @@
-package informer
+package pipeline
 
 import (
 	"k8s.io/client-go/tools/cache"
