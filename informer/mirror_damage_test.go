@@ -2,9 +2,11 @@ package informer_test
 
 import (
 	"iter"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/bbolt"
 
 	"github.com/snapcache/snapcache/informer"
 	"github.com/snapcache/snapcache/store"
@@ -78,4 +80,23 @@ func TestMirrorOfUnreadableObjects(t *testing.T) {
 			require.IsType(t, unreadable{}, m)
 		})
 	}
+}
+
+// damage changes the stored record of a key, if there is one.
+func damage(t require.TestingT, path, key string) {
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{NoSync: true})
+	require.NoError(t, err)
+	require.NoError(t, db.Update(func(tx *bbolt.Tx) error {
+		c := tx.Bucket([]byte("c")).Bucket([]byte("test"))
+		return c.ForEachBucket(func(gen []byte) error {
+			objects := c.Bucket(gen).Bucket([]byte("objects"))
+			record := slices.Clone(objects.Get([]byte(key)))
+			if len(record) == 0 {
+				return nil
+			}
+			record[len(record)-1] ^= 1
+			return objects.Put([]byte(key), record)
+		})
+	}))
+	require.NoError(t, db.Close())
 }

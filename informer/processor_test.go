@@ -47,6 +47,45 @@ func fill(t require.TestingT, coll store.Collection, changes ...store.Change) {
 	require.NoError(t, r.Commit(store.Checkpoint{RV: "10"}))
 }
 
+func TestHandlersAndStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := start(t, memoryCollection(t))
+		p.list(t, store.ReasonInitial, "10", obj("a", "1", 3), obj("b", "2", 5))
+		synctest.Wait()
+		require.Equal(t, []string{"add a@3 true", "add b@5 true"}, p.rec.take())
+		require.Equal(t, "10", p.coll.State().RV)
+		require.True(t, p.coll.State().Synced)
+		require.Equal(t, store.ReasonInitial, p.coll.State().ListReason)
+
+		require.NoError(t, p.queue.Update(obj("a", "1", 11)))
+		require.NoError(t, p.queue.Add(obj("c", "3", 12)))
+		require.NoError(t, p.queue.Delete(obj("b", "2", 13)))
+		require.NoError(t, p.queue.Bookmark("20"))
+		synctest.Wait()
+		require.Equal(t, []string{"update a@3 a@11", "add c@12 false", "delete b@13"}, p.rec.take())
+		require.Equal(t, "20", p.coll.State().RV)
+
+		// A relist brings only the differences: c is the same, d is new, a is missing.
+		p.list(t, store.ReasonExpired, "30", obj("c", "3", 12), obj("d", "4", 25))
+		synctest.Wait()
+		require.Equal(t, []string{"delete unknown a@11", "add d@25 false"}, p.rec.take())
+		require.EqualValues(t, 2, p.coll.State().Count)
+	})
+}
+
+func TestLateHandlerGetsTheStoreFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		coll := memoryCollection(t)
+		r, err := coll.Replace()
+		require.NoError(t, err)
+		require.NoError(t, r.Apply([]store.Change{storetest.Put(obj("a", "1", 3))}))
+		require.NoError(t, r.Commit(store.Checkpoint{RV: "5"}))
+		p := start(t, coll)
+		synctest.Wait()
+		require.Equal(t, []string{"add a@3 true"}, p.rec.take())
+	})
+}
+
 // The backlog of a slow handler is read late but has the states of when it was queued: the initial
 // list of that time, then each change.
 func TestBacklogHasStatesWhenQueued(t *testing.T) {
@@ -357,5 +396,23 @@ func TestUndecodable(t *testing.T) {
 		require.NoError(t, p.queue.Delete(obj("a", "1", 12)))
 		synctest.Wait()
 		require.Empty(t, p.rec.take())
+	})
+}
+
+// If the old state of an object could not be read, handlers get a change as OnAdd, and a deletion without
+// the object.
+func TestUnknownOldObject(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := start(t, filled(t, storetest.Put(obj("a", "1", 3))))
+		for _, c := range []store.Changeset{
+			{Transitions: []store.Transition{{Type: store.Modified, Key: "ns/a", RV: "2", Object: obj("a", "1", 2)}}},
+			{List: true, Transitions: []store.Transition{{Type: store.Modified, Key: "ns/a", RV: "3"}}}, // read from the store
+			{Transitions: []store.Transition{{Type: store.Deleted, Key: "ns/a"}}},
+		} {
+			synctest.Wait()
+			require.NoError(t, p.proc.Commit(c, func() error { return nil }))
+		}
+		synctest.Wait()
+		require.Equal(t, []string{"add a@3 true", "add a@2 false", "add a@3 false", "delete ns/a@unknown"}, p.rec.take())
 	})
 }

@@ -1,7 +1,6 @@
 package informer_test
 
 import (
-	"context"
 	"net/http"
 	"path/filepath"
 	"slices"
@@ -18,11 +17,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	framework "k8s.io/client-go/tools/cache/testing"
 
-	"github.com/snapcache/snapcache/deltafifo"
 	"github.com/snapcache/snapcache/informer"
-	"github.com/snapcache/snapcache/pipeline"
-	"github.com/snapcache/snapcache/store"
-	"github.com/snapcache/snapcache/store/memory"
 )
 
 // fakeClient lists and watches as an author's unit test does, with resourceVersions that
@@ -165,34 +160,6 @@ func TestUpdateUnderTheSameResourceVersion(t *testing.T) {
 				})
 			})
 		}
-	}
-}
-
-// A loop treats events under the stored resourceVersion as replays unless Unversioned is set.
-func TestLoopReplayOrUnversioned(t *testing.T) {
-	for _, unversioned := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			db := memory.New()
-			defer func() { require.NoError(t, db.Close()) }()
-			coll, err := db.Open(store.Info{ID: "test", Namespaced: true})
-			require.NoError(t, err)
-			q := deltafifo.New(deltafifo.Options{})
-			loop := pipeline.NewLoop(pipeline.LoopOptions{Queue: q, Collection: coll, Unversioned: func() bool { return unversioned }})
-			done := make(chan error, 1)
-			go func() { done <- loop.Run(context.Background()) }()
-			require.NoError(t, q.Add(obj("a", "1", 5)))
-			synctest.Wait()
-			require.NoError(t, q.Update(obj("a", "2", 5)))
-			synctest.Wait()
-			v, err := coll.View()
-			require.NoError(t, err)
-			h, err := v.Header("ns/a")
-			require.NoError(t, err)
-			require.Equal(t, unversioned, h.UID == "2")
-			v.Close()
-			q.Close()
-			require.NoError(t, <-done)
-		})
 	}
 }
 

@@ -1,4 +1,4 @@
-package informer_test
+package pipeline_test
 
 import (
 	"path/filepath"
@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/snapcache/snapcache/deltafifo"
-	"github.com/snapcache/snapcache/informer"
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt"
@@ -16,7 +15,7 @@ import (
 	"github.com/snapcache/snapcache/store/storetest"
 )
 
-// A list that is made by a watch names keys again and drops some. Store and handlers get its final
+// A list that is made by a watch names keys again and drops some. Store and sinks get its final
 // state, in several batches or in one.
 func TestWatchListRepeatsAndDropsKeys(t *testing.T) {
 	held := []*object.Object{obj("kept", "1", 1), obj("changed", "2", 2), obj("dropped", "3", 3), obj("missing", "4", 4), obj("again", "5", 5)}
@@ -42,7 +41,7 @@ func TestWatchListRepeatsAndDropsKeys(t *testing.T) {
 					defer func() { require.NoError(t, db.Close()) }()
 					coll, err := db.Open(storetest.Info("test"))
 					require.NoError(t, err)
-					p := startWith(t, coll, informer.ProcessorOptions{OnError: func(err error) { t.Error(err) }})
+					p := start(t, coll)
 					p.list(t, store.ReasonInitial, "10", held...)
 					synctest.Wait()
 					require.Len(t, p.rec.take(), len(held))
@@ -80,7 +79,7 @@ func TestWatchListRepeatsAndDropsKeys(t *testing.T) {
 					synctest.Wait()
 					require.ElementsMatch(t, []string{
 						"update changed@2 changed@16", "delete unknown dropped@3", "delete unknown missing@4",
-						"update again@5 again@19", "add new@17 false", "add returned@18 false",
+						"update again@5 again@19", "add new@17", "add returned@18",
 					}, p.rec.take())
 					v, err := coll.View()
 					require.NoError(t, err)
@@ -88,7 +87,7 @@ func TestWatchListRepeatsAndDropsKeys(t *testing.T) {
 					var stored []string
 					for o, err := range v.Objects("", "") {
 						require.NoError(t, err)
-						stored = append(stored, rv(o))
+						stored = append(stored, o.GetName()+"@"+o.GetResourceVersion())
 					}
 					require.Equal(t, []string{"again@19", "changed@16", "kept@1", "new@17", "returned@18"}, stored)
 					require.EqualValues(t, 5, v.State().Count)
@@ -107,14 +106,14 @@ func TestWatchListRepeatsCorruptRecord(t *testing.T) {
 		want  store.Counts
 		calls []string
 	}{
-		{"repeated", false, store.Counts{Updated: 1}, []string{"add a@12 false"}},
-		{"dropped", true, store.Counts{Deleted: 1}, []string{"delete ns/a@unknown"}},
+		{"repeated", false, store.Counts{Updated: 1}, []string{"update a@? a@12"}},
+		{"dropped", true, store.Counts{Deleted: 1}, []string{"delete unknown a@?"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				coll, err := corruptDB(t).Open(storetest.Info("test"))
 				require.NoError(t, err)
-				p := startWith(t, coll, informer.ProcessorOptions{})
+				p := start(t, coll)
 				synctest.Wait()
 				p.rec.take()
 				require.NoError(t, p.queue.BeginReplace(t.Context(), deltafifo.Replace{Reason: "expired", Cluster: "c"}))

@@ -1,4 +1,4 @@
-package informer_test
+package pipeline_test
 
 import (
 	"context"
@@ -36,7 +36,7 @@ func TestCorrect(t *testing.T) {
 		{"older", "ns/a", obj("a", "1", 2), map[string]string{"a": "2", "b": "5"}, []string{"update a@3 a@2"}},
 		{"newer", "ns/a", obj("a", "1", 20), map[string]string{"a": "20", "b": "5"}, []string{"update a@3 a@20"}},
 		{"another uid", "ns/a", obj("a", "7", 3), map[string]string{"a": "3", "b": "5"}, []string{"update a@3 a@3"}},
-		{"missing", "ns/c", obj("c", "3", 4), map[string]string{"a": "3", "b": "5", "c": "4"}, []string{"add c@4 false"}},
+		{"missing", "ns/c", obj("c", "3", 4), map[string]string{"a": "3", "b": "5", "c": "4"}, []string{"add c@4"}},
 		{"gone", "ns/a", nil, map[string]string{"b": "5"}, []string{"delete unknown a@3"}},
 		{"gone already", "ns/c", nil, map[string]string{"a": "3", "b": "5"}, nil},
 	} {

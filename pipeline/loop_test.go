@@ -1,9 +1,8 @@
-package informer_test
+package pipeline_test
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"path/filepath"
 	"strconv"
@@ -13,13 +12,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 	"pgregory.net/rapid"
 
 	"github.com/snapcache/snapcache/deltafifo"
-	"github.com/snapcache/snapcache/informer"
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/pipeline"
 	"github.com/snapcache/snapcache/store"
@@ -27,126 +23,6 @@ import (
 	"github.com/snapcache/snapcache/store/memory"
 	"github.com/snapcache/snapcache/store/storetest"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-func obj(name, uid string, rv int) *object.Object {
-	return storetest.Object("ns", name, uid, strconv.Itoa(rv), nil, "x")
-}
-
-// recorder is a handler that records its calls.
-type recorder struct {
-	mu    sync.Mutex
-	calls []string
-}
-
-func rv(o any) string {
-	switch o := o.(type) {
-	case *object.Object:
-		return o.GetName() + "@" + o.GetResourceVersion()
-	case cache.DeletedFinalStateUnknown:
-		if o.Obj == nil {
-			return o.Key + "@unknown"
-		}
-		return "unknown " + rv(o.Obj)
-	}
-	return fmt.Sprintf("%T", o)
-}
-
-func (r *recorder) add(format string, args ...any) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.calls = append(r.calls, fmt.Sprintf(format, args...))
-}
-
-func (r *recorder) take() []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	calls := r.calls
-	r.calls = nil
-	return calls
-}
-
-func (r *recorder) OnAdd(o any, initial bool) { r.add("add %s %v", rv(o), initial) }
-func (r *recorder) OnUpdate(old, o any)       { r.add("update %s %s", rv(old), rv(o)) }
-func (r *recorder) OnDelete(o any)            { r.add("delete %s", rv(o)) }
-
-// harness is queue, loop, collection and one handler.
-type harness struct {
-	queue *deltafifo.Queue
-	coll  store.Collection
-	proc  *informer.Processor
-	rec   *recorder
-	stats *pipeline.Stats
-}
-
-func start(t *testing.T, coll store.Collection) *harness {
-	return startWith(t, coll, informer.ProcessorOptions{})
-}
-
-// startSlow is start with a consumer that begins with each batch of events after a while, and is busy
-// at first.
-func startSlow(t *testing.T, coll store.Collection, takes time.Duration) *harness {
-	p := startQueue(t, coll, takes, deltafifo.Options{}, informer.ProcessorOptions{})
-	p.queue.Flush()
-	synctest.Wait()
-	return p
-}
-
-func startWith(t *testing.T, coll store.Collection, opts informer.ProcessorOptions) *harness {
-	return startQueue(t, coll, 0, deltafifo.Options{}, opts)
-}
-
-func startQueue(t *testing.T, coll store.Collection, takes time.Duration, queue deltafifo.Options, opts informer.ProcessorOptions) *harness {
-	queue.KnownObjects = pipeline.KnownObjects{Collection: coll}
-	q := deltafifo.New(queue)
-	q.Start(coll.State().RV)
-	opts.Collection = coll
-	proc := informer.NewProcessor(opts)
-	rec := &recorder{}
-	_, err := proc.AddHandler(rec, cache.HandlerOptions{})
-	require.NoError(t, err)
-	require.NoError(t, proc.Start())
-	stats := pipeline.NewStats(clock.RealClock{})
-	loop := pipeline.NewLoop(pipeline.LoopOptions{
-		Name: "test", Queue: q, Collection: coll, Around: slowly(takes),
-		Sinks: []pipeline.Sink{proc, stats}, StoreFailed: stats.StoreFailed,
-	})
-	done := make(chan error, 1)
-	go func() { done <- loop.Run(context.Background()) }()
-	t.Cleanup(func() {
-		q.Close()
-		require.NoError(t, <-done)
-		proc.Stop()
-	})
-	return &harness{queue: q, coll: coll, proc: proc, rec: rec, stats: stats}
-}
-
-// slowly returns Options.Around of a loop that begins with each batch of events after a while.
-func slowly(takes time.Duration) func(deltafifo.Batch, func() error) error {
-	return func(b deltafifo.Batch, apply func() error) error {
-		if !b.List {
-			time.Sleep(takes)
-		}
-		return apply()
-	}
-}
-
-func (p *harness) list(t *testing.T, reason store.Reason, rv string, objects ...*object.Object) {
-	require.NoError(t, p.queue.BeginReplace(t.Context(), deltafifo.Replace{Reason: string(reason), Cluster: "c", Force: !reason.TrustsVersions()}))
-	for _, o := range objects {
-		require.NoError(t, p.queue.ReplaceItem(o))
-	}
-	require.NoError(t, p.queue.EndReplace(rv))
-}
-
-func memoryCollection(t *testing.T) store.Collection {
-	db := memory.New()
-	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	c, err := db.Open(storetest.Info("test"))
-	require.NoError(t, err)
-	return c
-}
 
 // The schema of a list stays with the checkpoint until the next list.
 func TestSchemaOfTheNewestList(t *testing.T) {
@@ -166,33 +42,7 @@ func TestSchemaOfTheNewestList(t *testing.T) {
 	})
 }
 
-func TestHandlersAndStore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := start(t, memoryCollection(t))
-		p.list(t, store.ReasonInitial, "10", obj("a", "1", 3), obj("b", "2", 5))
-		synctest.Wait()
-		require.Equal(t, []string{"add a@3 true", "add b@5 true"}, p.rec.take())
-		require.Equal(t, "10", p.coll.State().RV)
-		require.True(t, p.coll.State().Synced)
-		require.Equal(t, store.ReasonInitial, p.coll.State().ListReason)
-
-		require.NoError(t, p.queue.Update(obj("a", "1", 11)))
-		require.NoError(t, p.queue.Add(obj("c", "3", 12)))
-		require.NoError(t, p.queue.Delete(obj("b", "2", 13)))
-		require.NoError(t, p.queue.Bookmark("20"))
-		synctest.Wait()
-		require.Equal(t, []string{"update a@3 a@11", "add c@12 false", "delete b@13"}, p.rec.take())
-		require.Equal(t, "20", p.coll.State().RV)
-
-		// A relist brings only the differences: c is the same, d is new, a is missing.
-		p.list(t, store.ReasonExpired, "30", obj("c", "3", 12), obj("d", "4", 25))
-		synctest.Wait()
-		require.Equal(t, []string{"delete unknown a@11", "add d@25 false"}, p.rec.take())
-		require.EqualValues(t, 2, p.coll.State().Count)
-	})
-}
-
-// A resumed watch replays stored events: no object goes back in time, and handlers get no event
+// A resumed watch replays stored events: no object goes back in time, and sinks get no event
 // twice.
 func TestReplayedEventsChangeNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -232,7 +82,7 @@ func TestRepeatedEventProvesNothing(t *testing.T) {
 	})
 }
 
-// An unfinished list reaches neither store nor handlers, and deletes nothing.
+// An unfinished list reaches neither store nor sinks, and deletes nothing.
 func TestAbortedList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := start(t, memoryCollection(t))
@@ -249,7 +99,7 @@ func TestAbortedList(t *testing.T) {
 		require.EqualValues(t, 1, p.coll.State().Count)
 		p.list(t, store.ReasonExpired, "12", obj("b", "2", 11))
 		synctest.Wait()
-		require.Equal(t, []string{"delete unknown a@9", "add b@11 false"}, p.rec.take())
+		require.Equal(t, []string{"delete unknown a@9", "add b@11"}, p.rec.take())
 	})
 }
 
@@ -299,13 +149,13 @@ func TestStoreFailureIsRetried(t *testing.T) {
 		synctest.Wait()
 		require.NoError(t, p.queue.Add(obj("b", "1", 12)))
 		require.Equal(t, "10", p.coll.State().RV)
-		require.Empty(t, p.rec.take(), "handlers get only stored changes")
+		require.Empty(t, p.rec.take(), "sinks get only stored changes")
 		f.set(nil)
 		require.NoError(t, p.queue.BeginReplace(t.Context(), deltafifo.Replace{})) // waits for the loop
 		require.Equal(t, "12", p.coll.State().RV)
 		p.queue.AbortReplace()
 		synctest.Wait()
-		require.Equal(t, []string{"add a@11 false", "add b@12 false"}, p.rec.take())
+		require.Equal(t, []string{"add a@11", "add b@12"}, p.rec.take())
 	})
 }
 
@@ -344,7 +194,7 @@ func TestOldObjectIsReadOnce(t *testing.T) {
 		name  string
 		start func(t *testing.T, coll store.Collection) *deltafifo.Queue
 	}{
-		{"with handlers", func(t *testing.T, coll store.Collection) *deltafifo.Queue { return start(t, coll).queue }},
+		{"with a sink of transitions", func(t *testing.T, coll store.Collection) *deltafifo.Queue { return start(t, coll).queue }},
 		{"without", func(t *testing.T, coll store.Collection) *deltafifo.Queue {
 			q := deltafifo.New(deltafifo.Options{})
 			q.Start(coll.State().RV)
@@ -365,7 +215,7 @@ func TestOldObjectIsReadOnce(t *testing.T) {
 				require.NoError(t, r.Commit(store.Checkpoint{RV: "10"}))
 				q := c.start(t, coll)
 				synctest.Wait()
-				clear(coll.reads) // of a listing for the handlers
+				clear(coll.reads) // of the start
 				require.NoError(t, q.Update(obj("a", "1", 11)))
 				synctest.Wait()
 				require.Equal(t, map[string]int{"ns/a": 1}, coll.reads)
@@ -407,17 +257,32 @@ func TestListedItemIsLookedUpOnce(t *testing.T) {
 	})
 }
 
-func TestLateHandlerGetsTheStoreFirst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		coll := memoryCollection(t)
-		r, err := coll.Replace()
-		require.NoError(t, err)
-		require.NoError(t, r.Apply([]store.Change{storetest.Put(obj("a", "1", 3))}))
-		require.NoError(t, r.Commit(store.Checkpoint{RV: "5"}))
-		p := start(t, coll)
-		synctest.Wait()
-		require.Equal(t, []string{"add a@3 true"}, p.rec.take())
-	})
+// A loop treats events under the stored resourceVersion as replays unless Unversioned is set.
+func TestLoopReplayOrUnversioned(t *testing.T) {
+	for _, unversioned := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			db := memory.New()
+			defer func() { require.NoError(t, db.Close()) }()
+			coll, err := db.Open(store.Info{ID: "test", Namespaced: true})
+			require.NoError(t, err)
+			q := deltafifo.New(deltafifo.Options{})
+			loop := pipeline.NewLoop(pipeline.LoopOptions{Queue: q, Collection: coll, Unversioned: func() bool { return unversioned }})
+			done := make(chan error, 1)
+			go func() { done <- loop.Run(context.Background()) }()
+			require.NoError(t, q.Add(obj("a", "1", 5)))
+			synctest.Wait()
+			require.NoError(t, q.Update(obj("a", "2", 5)))
+			synctest.Wait()
+			v, err := coll.View()
+			require.NoError(t, err)
+			h, err := v.Header("ns/a")
+			require.NoError(t, err)
+			require.Equal(t, unversioned, h.UID == "2")
+			v.Close()
+			q.Close()
+			require.NoError(t, <-done)
+		})
+	}
 }
 
 // TestModel runs a server's history through queue, loop and a durable store with a crash (the file

@@ -1,4 +1,4 @@
-package informer_test
+package pipeline_test
 
 import (
 	"cmp"

@@ -1,4 +1,4 @@
-package informer_test
+package pipeline_test
 
 import (
 	"context"
@@ -113,21 +113,21 @@ func TestRepair(t *testing.T) {
 		}
 	}
 	for _, x := range []repairStory{
-		{"as it was", []func(queue) error{repair(a(3))}, "3", "10", []string{"add a@3 false"}, false},
-		{"newer", []func(queue) error{repair(a(20))}, "20", "10", []string{"add a@20 false"}, false},
-		{"gone", []func(queue) error{repair(nil)}, "", "10", []string{"delete ns/a@unknown"}, false},
-		{"replay after it", []func(queue) error{repair(a(20)), update(11), remove(12), update(20)}, "20", "20", []string{"add a@20 false"}, false},
-		{"change after it", []func(queue) error{repair(a(20)), update(21)}, "21", "21", []string{"add a@20 false", "update a@20 a@21"}, false},
-		{"deleted after it", []func(queue) error{repair(a(20)), remove(21)}, "", "21", []string{"add a@20 false", "delete a@21"}, false},
-		{"gone and made again", []func(queue) error{repair(nil), remove(11), update(12)}, "12", "12", []string{"delete ns/a@unknown", "add a@12 false"}, false},
-		{"change before it", []func(queue) error{update(11), repair(a(3))}, "11", "11", []string{"add a@11 false"}, true},
-		{"change before it's gone", []func(queue) error{update(11), repair(nil)}, "11", "11", []string{"add a@11 false"}, true},
+		{"as it was", []func(queue) error{repair(a(3))}, "3", "10", []string{"update a@? a@3"}, false},
+		{"newer", []func(queue) error{repair(a(20))}, "20", "10", []string{"update a@? a@20"}, false},
+		{"gone", []func(queue) error{repair(nil)}, "", "10", []string{"delete unknown a@?"}, false},
+		{"replay after it", []func(queue) error{repair(a(20)), update(11), remove(12), update(20)}, "20", "20", []string{"update a@? a@20"}, false},
+		{"change after it", []func(queue) error{repair(a(20)), update(21)}, "21", "21", []string{"update a@? a@20", "update a@20 a@21"}, false},
+		{"deleted after it", []func(queue) error{repair(a(20)), remove(21)}, "", "21", []string{"update a@? a@20", "delete a@21"}, false},
+		{"gone and made again", []func(queue) error{repair(nil), remove(11), update(12)}, "12", "12", []string{"delete unknown a@?", "add a@12"}, false},
+		{"change before it", []func(queue) error{update(11), repair(a(3))}, "11", "11", []string{"update a@? a@11"}, true},
+		{"change before it's gone", []func(queue) error{update(11), repair(nil)}, "11", "11", []string{"update a@? a@11"}, true},
 		{"deleted before it", []func(queue) error{remove(11), repair(a(3))}, "", "11", []string{"delete a@11"}, true},
 		{"deleted", []func(queue) error{remove(11)}, "", "11", []string{"delete a@11"}, false},
-		{"changed", []func(queue) error{update(11)}, "11", "11", []string{"add a@11 false"}, false},
-		{"listed as it was", []func(queue) error{list(a(3))}, "3", "30", []string{"add a@3 false"}, false},
-		{"not listed", []func(queue) error{list()}, "", "30", []string{"delete ns/a@unknown"}, false},
-		{"listed before it", []func(queue) error{list(a(15)), repair(a(3))}, "15", "30", []string{"add a@15 false"}, true},
+		{"changed", []func(queue) error{update(11)}, "11", "11", []string{"update a@? a@11"}, false},
+		{"listed as it was", []func(queue) error{list(a(3))}, "3", "30", []string{"update a@? a@3"}, false},
+		{"not listed", []func(queue) error{list()}, "", "30", []string{"delete unknown a@?"}, false},
+		{"listed before it", []func(queue) error{list(a(15)), repair(a(3))}, "15", "30", []string{"update a@? a@15"}, true},
 	} {
 		for _, takes := range []time.Duration{0, time.Second} {
 			t.Run(fmt.Sprintf("%s, together %v", x.name, takes > 0), func(t *testing.T) {
