@@ -40,6 +40,9 @@ type Freshness struct {
 	// Connected is set while the server can be reached and the collection follows it.
 	Connected bool
 
+	// Fault is why the collection is not connected, in a few words; empty if the server can't be reached.
+	Fault string
+
 	// Since is when the collection was last known to be complete, and AtLeast how long ago that is for
 	// certain, though the clock may be behind it. While Connected is set, they count only if the server does
 	// not answer a probe.

@@ -1,6 +1,7 @@
 package kubeapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -148,6 +149,7 @@ func (s *Server) age(h http.Header, c *served, now Freshness) error {
 		staleness = c.Staleness()
 	}
 	age, state := now.Age(s.opts.Clock.Now()), now.Since.UTC().Format(time.RFC3339)
+	fault := cmp.Or(now.Fault, "the server can't be reached")
 	seconds := int64(clocks.UnknownSeconds)
 	if age.Known() {
 		seconds = min(seconds, int64(age.Duration().Seconds()))
@@ -157,24 +159,24 @@ func (s *Server) age(h http.Header, c *served, now Freshness) error {
 	h.Set("Age", strconv.FormatInt(seconds, 10))
 	if staleness.Policy == Refuse && !age.AtMost(staleness.MaxAge) {
 		return status.Error(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, fmt.Sprintf(
-			"the server can't be reached since %s, and %s that are older than %s are not served", state, groupResource(c.info), staleness.MaxAge))
+			"%s since %s, and %s that are older than %s are not served", fault, state, groupResource(c.info), staleness.MaxAge))
 	}
 	if staleness.Policy != Serve || !age.Known() {
-		h.Set("Warning", fmt.Sprintf(`299 - "snapcache: the server can't be reached: this is the state of %s"`, state))
+		h.Set("Warning", fmt.Sprintf(`299 - "snapcache: %s: this is the state of %s"`, fault, state))
 	}
 	return nil
 }
 
 // past reports whether a and b are comparable and a is greater.
 func past(a, b string) bool {
-	cmp, ok := object.CompareRV(a, b)
-	return ok && cmp > 0
+	order, ok := object.CompareRV(a, b)
+	return ok && order > 0
 }
 
 // reached reports whether a and b are comparable and a is not less.
 func reached(a, b string) bool {
-	cmp, ok := object.CompareRV(a, b)
-	return ok && cmp >= 0
+	order, ok := object.CompareRV(a, b)
+	return ok && order >= 0
 }
 
 // isTooNew reports whether an error means that the cache has not reached a resourceVersion, while it

@@ -57,6 +57,13 @@ func TestStaleness(t *testing.T) {
 				require.Empty(t, l.header.Get("Retry-After"), "kubectl would ask ten times before it prints the error")
 			}
 		}
+		for fault, words := range map[string]string{"": "the server can't be reached", "the server is busy": "the server is busy"} {
+			w.fault, w.since, w.staleness = fault, time.Now().Add(-time.Hour), Staleness{}
+			state := w.since.UTC().Format(time.RFC3339)
+			require.Equal(t, `299 - "snapcache: `+words+`: this is the state of `+state+`"`, ask(t, w.server, list).header.Get("Warning"))
+			w.staleness = Staleness{Policy: Refuse}
+			require.Contains(t, ask(t, w.server, list).raw, words+" since "+state+", and pods that are older than 0s are not served")
+		}
 		require.Empty(t, open(t, w, "resourceVersion=12").texts(), "a client that has the state may wait for the next one")
 	})
 }

@@ -95,6 +95,7 @@ type world struct {
 	queued  map[string]bool // keys of the batch
 
 	offline   bool
+	fault     string
 	probe     func(context.Context) (string, error)
 	staleness Staleness
 	since     time.Time
@@ -148,7 +149,7 @@ func (w *world) open() {
 	c := &Collection{
 		Info: func() store.Info { return pods }, Description: described(store.Description{}),
 		View: w.coll.View, State: w.coll.State, Events: w.events,
-		Freshness: func() Freshness { return Freshness{Connected: !w.offline, Since: w.since} },
+		Freshness: func() Freshness { return Freshness{Connected: !w.offline, Fault: w.fault, Since: w.since} },
 		Staleness: func() Staleness { return w.staleness },
 		Probe:     w.probe,
 		Changed: func() <-chan struct{} {

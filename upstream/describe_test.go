@@ -186,3 +186,9 @@ func TestDescribe(t *testing.T) {
 		})
 	}
 }
+
+func TestFault(t *testing.T) {
+	for _, class := range append(ErrorClasses(), "") {
+		require.NotEmpty(t, class.Fault(), class)
+	}
+}

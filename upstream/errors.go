@@ -101,6 +101,25 @@ func ErrorClasses() []ErrorClass {
 	return []ErrorClass{Unreachable, Untrusted, Unauthorized, Forbidden, Gone, Expired, Ahead, Throttled, Server, Other}
 }
 
+// faults are the classes in words for readers of the cache, who can't mend them. The server may answer.
+var faults = map[ErrorClass]string{
+	"":           "the server can't be reached",
+	Unreachable:  "the server can't be reached",
+	Untrusted:    "no trusted connection to the server can be made",
+	Unauthorized: "the server does not accept the cache's credential",
+	Forbidden:    "the server does not allow the cache to read this",
+	Gone:         "the server does not have this resource",
+	Expired:      "the server does not have the cache's state any more",
+	Ahead:        "the server has not reached the cache's state",
+	Throttled:    "the server is busy",
+	Server:       "the server fails",
+	Other:        "the server's answers can't be used",
+}
+
+// Fault returns in a few words why the cache does not follow the server. There is nothing in it about the
+// cache's own identity.
+func (c ErrorClass) Fault() string { return faults[c] }
+
 // Classify classifies an error of this package, or one that was made from the Status
 // of an ERROR event with [apierrors.FromObject]. It is empty for nil.
 //

@@ -441,6 +441,10 @@ func (f *faults) remakeWidgets(t *testing.T) {
 		return apierrors.IsNotFound(err), nil
 	})
 	f.a.awaitNotCaughtUp("widgets.example.com")
+	poll(t, "readers get the reason", nil, func(context.Context) (bool, error) {
+		answer := f.a.overSocket("/apis/example.com/v1/widgets")
+		return strings.Contains(answer.Header.Get("Warning"), "the server does not have this resource"), nil
+	})
 	versions, _, err := unstructured.NestedSlice(crd.Object, "spec", "versions")
 	require.NoError(t, err)
 	require.NoError(t, unstructured.SetNestedField(versions[0].(map[string]any), map[string]any{"type": "string", "default": "plain"},

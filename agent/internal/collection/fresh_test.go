@@ -1,11 +1,16 @@
 package collection
 
 import (
+	"errors"
 	"log/slog"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/deltafifo"
 	"github.com/snapcache/snapcache/internal/clocks/clockstest"
@@ -14,6 +19,7 @@ import (
 	"github.com/snapcache/snapcache/reflector"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/memory"
+	"github.com/snapcache/snapcache/upstream"
 )
 
 // TestFreshness_WrongClock: without the server nothing is fresh because the clock is wrong, neither after a start
@@ -49,6 +55,38 @@ func TestFreshness_WrongClock(t *testing.T) {
 				require.True(t, f.Connected, "its watch has just ended; the clock was set by %s", set-off)
 				require.True(t, f.Age(clk.Now()).AtMost(connectedFor))
 			}
+		})
+	}
+}
+
+// TestFault: readers get the reason why the collection does not follow the server, which may answer.
+func TestFault(t *testing.T) {
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New(`User "edge" can't list`))
+	for _, x := range []struct {
+		name   string
+		notify func(*Tracker)
+		fault  string
+	}{
+		{"never connected", func(*Tracker) {}, "the server can't be reached"},
+		{"away", func(k *Tracker) { k.Phase(reflector.PhaseWaiting, syscall.ECONNREFUSED) }, "the server can't be reached"},
+		{"no definition", func(k *Tracker) { k.Phase(reflector.PhaseWaiting, &upstream.NoResourceError{}) }, "the server does not have this resource"},
+		{"no right", func(k *Tracker) { k.Phase(reflector.PhaseWaiting, forbidden) }, "the server does not allow the cache to read this"},
+		{"restored", func(k *Tracker) {
+			k.Phase(reflector.PhaseWaiting, syscall.ECONNREFUSED)
+			k.Refused(store.ReasonRVAhead, errors.New("x"))
+			k.Phase(reflector.PhaseListing, nil)
+		}, "the server has another state, which is not read yet (rv-ahead)"},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			c := New(Spec{ID: "pods"}, Options{Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler)})
+			c.pipeline = &pipeline.Pipeline{Queue: deltafifo.New(deltafifo.Options{})}
+			stored, err := memory.New().Open(store.Info{ID: "pods", Version: "v1", Resource: "pods", Kind: "Pod"})
+			require.NoError(t, err)
+			x.notify(c.Tracker)
+			require.Equal(t, x.fault, c.freshness(stored).Fault)
+			c.Tracker.Listed(store.ReasonRVAhead, "7", 0, 0)
+			c.Tracker.Phase(reflector.PhaseWatching, nil)
+			require.Empty(t, c.freshness(stored).Fault)
 		})
 	}
 }

@@ -78,7 +78,23 @@ const connectedFor = 5 * time.Second
 func (c *Collection) freshness(stored store.Collection) kubeapi.Freshness {
 	_, trusted := c.Tracker.Open(connectedFor)
 	since, atLeast := c.Tracker.LastProven(c.opts.Clock.Now(), stored.State().Proven())
-	return kubeapi.Freshness{Connected: trusted && !c.ListPending(), Since: since, AtLeast: atLeast}
+	f := kubeapi.Freshness{Connected: trusted && !c.ListPending(), Since: since, AtLeast: atLeast}
+	if !f.Connected {
+		f.Fault = c.fault()
+	}
+	return f
+}
+
+// fault returns why the collection does not follow the server, for its readers.
+func (c *Collection) fault() string {
+	stats, pending := c.Tracker.Stats(), c.ListPending()
+	switch reason := stats.Untrusted(pending); {
+	case reason != "":
+		return "the server has another state, which is not read yet (" + string(reason) + ")"
+	case pending:
+		return "the server's list is not read yet"
+	}
+	return upstream.Classify(stats.Problem).Fault()
 }
 
 // Connected reports whether the collection follows the server, without doubt.
