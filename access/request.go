@@ -27,6 +27,9 @@ type Request struct {
 // RecheckInterval is the time between two authorizations of a watch.
 const RecheckInterval = 10 * time.Second
 
+// IsHealth reports whether a path is of a health check, which everybody may request, without credentials.
+func IsHealth(path string) bool { return path == "/healthz" || path == "/livez" || path == "/readyz" }
+
 // spec returns the review of a request.
 func (r Request) spec(c *Caller) authorizationv1.SubjectAccessReviewSpec {
 	spec := authorizationv1.SubjectAccessReviewSpec{

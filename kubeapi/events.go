@@ -163,10 +163,10 @@ func (e *Events) Record(batch []store.Transition, rv string) {
 	// An object that was fetched on its own may be newer than the stream: it waits for its place.
 	all := slices.Concat(e.pending, batch)
 	e.pending = nil
-	sort.SliceStable(all, func(i, j int) bool { return past(all[j].RV, all[i].RV) })
+	sort.SliceStable(all, func(i, j int) bool { return object.NewerRV(all[j].RV, all[i].RV) })
 	for _, t := range all {
 		switch {
-		case past(t.RV, rv):
+		case object.NewerRV(t.RV, rv):
 			e.pending = append(e.pending, t)
 		case !reached(t.RV, e.head):
 			// It belongs to a time that watches have passed, so only a list has it for them.
@@ -291,10 +291,10 @@ func (e *Events) trimLocked() {
 // afterLocked returns the events after rv. known is false if there were some that are not there any
 // more.
 func (e *Events) afterLocked(rv string) (_ []*event, known bool) {
-	if e.head == "" || past(e.floor, rv) {
+	if e.head == "" || object.NewerRV(e.floor, rv) {
 		return nil, false
 	}
-	i := sort.Search(len(e.events), func(i int) bool { return past(e.events[i].RV, rv) })
+	i := sort.Search(len(e.events), func(i int) bool { return object.NewerRV(e.events[i].RV, rv) })
 	return slices.Clone(e.events[i:]), true
 }
 
@@ -309,7 +309,7 @@ func (e *Events) undo(ctx context.Context, rv, to string) (states map[string]*ob
 		if !known {
 			return nil, false
 		}
-		if past(to, head) { // the store is ahead for a moment
+		if object.NewerRV(to, head) { // the store is ahead for a moment
 			select {
 			case <-ctx.Done():
 				return nil, false
@@ -319,7 +319,7 @@ func (e *Events) undo(ctx context.Context, rv, to string) (states map[string]*ob
 		}
 		states = map[string]*object.Object{}
 		for _, x := range events {
-			if _, found := states[x.Key]; !found && !past(x.RV, to) {
+			if _, found := states[x.Key]; !found && !object.NewerRV(x.RV, to) {
 				states[x.Key] = x.Old
 			}
 		}

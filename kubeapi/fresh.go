@@ -58,7 +58,7 @@ func (s *Server) view(ctx context.Context, h http.Header, c *served, rv string) 
 		err = later("storage is (re)initializing")
 	case v.Info() != c.info:
 		err = later("the resource is being served in another version or scope")
-	case rv != "" && past(rv, state.RV):
+	case rv != "" && object.NewerRV(rv, state.RV):
 		v.Close()
 		return s.await(ctx, h, c, rv)
 	default:
@@ -78,7 +78,7 @@ func (s *Server) await(ctx context.Context, h http.Header, c *served, rv string)
 	switch {
 	case err != nil:
 		return nil, err
-	case past(rv, current):
+	case object.NewerRV(rv, current):
 		return nil, tooNew(rv, current, connected && s.isAhead(ctx, c, rv))
 	}
 	return s.view(ctx, h, c, "0")
@@ -107,7 +107,7 @@ func (s *Server) reach(ctx context.Context, c *served, rv string, limit time.Dur
 			changed = c.Changed() // before the state is read, so that no change is missed
 		}
 		state := c.State()
-		if !past(rv, state.RV) {
+		if !object.NewerRV(rv, state.RV) {
 			return state.RV, nil
 		}
 		select {
@@ -165,12 +165,6 @@ func (s *Server) age(h http.Header, c *served, now Freshness) error {
 		h.Set("Warning", fmt.Sprintf(`299 - "snapcache: %s: this is the state of %s"`, fault, state))
 	}
 	return nil
-}
-
-// past reports whether a and b are comparable and a is greater.
-func past(a, b string) bool {
-	order, ok := object.CompareRV(a, b)
-	return ok && order > 0
 }
 
 // reached reports whether a and b are comparable and a is not less.

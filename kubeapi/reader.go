@@ -3,6 +3,8 @@ package kubeapi
 import (
 	"slices"
 	"strings"
+
+	"github.com/snapcache/snapcache/object"
 )
 
 // none means that no pending event concerns the reader.
@@ -80,7 +82,7 @@ func (r *reader) take() unseen {
 	oldest := e.added - len(e.events)
 	switch {
 	case !r.follows:
-		if u.events, u.known = e.afterLocked(r.rv); u.known && !past(r.rv, e.head) {
+		if u.events, u.known = e.afterLocked(r.rv); u.known && !object.NewerRV(r.rv, e.head) {
 			e.followLocked(r)
 		}
 	case r.first == none:

@@ -40,7 +40,7 @@ func (w *watcher) replay(ctx context.Context) error {
 		return err
 	}
 	state := v.State()
-	if w.ahead = !state.Synced || past(w.rv, state.RV); w.ahead || w.rv == state.RV {
+	if w.ahead = !state.Synced || object.NewerRV(w.rv, state.RV); w.ahead || w.rv == state.RV {
 		v.Close()
 		return nil
 	}
@@ -84,13 +84,13 @@ func (w *watcher) collect(ctx context.Context, v store.View, sp *transfer) error
 		switch {
 		case err != nil:
 			return err
-		case past(e.RV, state.RV):
+		case object.NewerRV(e.RV, state.RV):
 			continue // it comes again, in its place
 		case !found && !w.q.opts.AllowWatchBookmarks:
 			return tooOld(w.rv, state.RV)
 		}
 		found = true
-		for len(exits) > 0 && past(e.RV, exits[0].rv) {
+		for len(exits) > 0 && object.NewerRV(e.RV, exits[0].rv) {
 			if err := w.exit(ctx, v, exits[0], add); err != nil {
 				return err
 			}
@@ -152,7 +152,7 @@ func (w *watcher) exits(ctx context.Context, v store.View) (all []exit, err erro
 		if err != nil {
 			return nil, err
 		}
-		if left != "" && !past(left, v.State().RV) {
+		if left != "" && !object.NewerRV(left, v.State().RV) {
 			all = append(all, exit{left, since})
 		}
 		since = e.RV
@@ -228,7 +228,7 @@ func (q *query) selected(e store.Event, rv string) (old, now bool, left string, 
 		return false, false, "", tooOld(rv, e.RV)
 	}
 	rows := e.Attributes.Rows
-	rows = rows[sort.Search(len(rows), func(i int) bool { return past(rows[i].RV, rv) }):]
+	rows = rows[sort.Search(len(rows), func(i int) bool { return object.NewerRV(rows[i].RV, rv) }):]
 	matched := func(i int) bool {
 		if i == len(rows) {
 			return last
@@ -237,7 +237,7 @@ func (q *query) selected(e store.Event, rv string) (old, now bool, left string, 
 	}
 	old = matched(0)
 	for i, r := range rows {
-		if old && left == "" && !matched(i+1) && past(e.RV, r.RV) {
+		if old && left == "" && !matched(i+1) && object.NewerRV(e.RV, r.RV) {
 			left = r.RV
 		}
 	}

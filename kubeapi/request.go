@@ -14,6 +14,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/snapcache/snapcache/access"
 	"github.com/snapcache/snapcache/kubeapi/internal/selector"
 )
 
@@ -59,7 +60,7 @@ func newRequest(r *http.Request) *request {
 
 func (r *request) readKind() kind {
 	switch at := r.URL.Path; {
-	case at == "/healthz", at == "/livez", at == "/readyz":
+	case access.IsHealth(at):
 		return forHealth
 	case at == "/metrics":
 		return forMetrics

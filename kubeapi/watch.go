@@ -14,6 +14,7 @@ import (
 
 	"github.com/snapcache/snapcache/access"
 	"github.com/snapcache/snapcache/internal/seats"
+	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 )
 
@@ -248,7 +249,7 @@ func (w *watcher) advance(ctx context.Context, u unseen) error {
 	if err := w.deliver(u.events); err != nil {
 		return err
 	}
-	if w.ahead = past(w.rv, u.head); !w.ahead {
+	if w.ahead = object.NewerRV(w.rv, u.head); !w.ahead {
 		w.rv = u.head
 	}
 	return nil
@@ -332,7 +333,7 @@ func (w *watcher) mark() error {
 func (w *watcher) deliver(events []*event) error {
 	sent := false
 	for _, x := range events {
-		if past(x.RV, w.rv) {
+		if object.NewerRV(x.RV, w.rv) {
 			w.rv = x.RV
 		}
 		if !strings.HasPrefix(x.Key, w.q.prefix()) {

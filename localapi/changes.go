@@ -211,8 +211,8 @@ func (t *changeStream) collect(ctx context.Context, v store.View, corrupt *damag
 			return err
 		}
 		at := position{e.RV, e.Key, e.Deleted}
-		if past(e.RV, now.RV) {
-			if past(e.FirstRV, now.RV) {
+		if object.NewerRV(e.RV, now.RV) {
+			if object.NewerRV(e.FirstRV, now.RV) {
 				// A client that resumes at the checkpoint does not know this object, and would not
 				// receive its deletion. So the next view sends the change.
 				continue
@@ -300,10 +300,4 @@ func errTooOld(point string, from store.Horizon) error {
 func (t *changeStream) errRelist(from store.Horizon, now store.State) error {
 	return fmt.Errorf("resourceVersion %s is %w: the history began again after RV %s, at %s (%s): list again",
 		t.state.RV, ErrTooOld, from.RV, from.Time.UTC().Format(time.RFC3339), now.ListReason)
-}
-
-// past reports whether a and b are comparable and a is greater.
-func past(a, b string) bool {
-	cmp, ok := object.CompareRV(a, b)
-	return ok && cmp > 0
 }

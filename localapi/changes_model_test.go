@@ -136,7 +136,7 @@ func (m *mirror) begin(w *world) {
 	m.position, m.has, m.newer = v.State().RV, map[string]string{}, map[string]bool{}
 	for o, err := range v.Objects("", "") {
 		require.NoError(m.t, err)
-		if past(o.GetResourceVersion(), m.position) {
+		if object.NewerRV(o.GetResourceVersion(), m.position) {
 			m.newer[string(o.GetUID())] = true
 		} else {
 			m.has[o.Key()] = string(o.GetUID())

@@ -346,6 +346,12 @@ func CompareRV(a, b string) (order int, ok bool) {
 	return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b)), true
 }
 
+// NewerRV reports whether a and b are comparable and a is greater. See [CompareRV].
+func NewerRV(a, b string) bool {
+	order, ok := CompareRV(a, b)
+	return ok && order > 0
+}
+
 // IsDecimalRV reports whether rv is a decimal number and so comparable.
 func IsDecimalRV(rv string) bool {
 	for i := range len(rv) {

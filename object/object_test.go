@@ -143,6 +143,9 @@ func TestCompareRV(t *testing.T) {
 		ja, _ := json.Marshal(a)
 		jb, _ := json.Marshal(b)
 		cmp, ok := object.CompareRV(string(ja), string(jb))
+		if object.NewerRV(string(ja), string(jb)) != (cmp > 0) {
+			t.Fatalf("NewerRV(%d, %d)", a, b)
+		}
 		want := 0
 		if a < b {
 			want = -1

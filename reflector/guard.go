@@ -102,7 +102,7 @@ func Canary(c store.Collection, server Versions, log *slog.Logger) Guard {
 func checkCanary(ctx context.Context, server Versions, stored store.Header, state store.State) (same bool, err error) {
 	checkpoint := state.RV
 	at, known := checkpoint, checkpoint
-	if order, ok := object.CompareRV(stored.RV, checkpoint); ok && order > 0 {
+	if object.NewerRV(stored.RV, checkpoint) {
 		at, known = "", stored.RV // a repaired object
 	}
 	now, err := server.Current(ctx, stored.Key, at)

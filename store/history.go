@@ -132,7 +132,7 @@ func (e Event) AttributesAt(spec, since string) (values []string, changed, known
 		return nil, false, false
 	}
 	for _, row := range a.Rows {
-		if cmp, ok := object.CompareRV(row.RV, since); ok && cmp > 0 {
+		if object.NewerRV(row.RV, since) {
 			return row.Values, true, true
 		}
 	}

@@ -30,7 +30,7 @@ func Authenticate(a *access.Authenticator, h http.Handler) http.Handler {
 		return a.Caller(r)
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if isHealth(r.URL.Path) {
+		if access.IsHealth(r.URL.Path) {
 			h.ServeHTTP(w, r)
 			return
 		}
@@ -58,8 +58,6 @@ func Local(h http.Handler) http.Handler {
 		h.ServeHTTP(w, r.WithContext(access.WithCaller(r.Context(), &access.Caller{Local: true})))
 	})
 }
-
-func isHealth(path string) bool { return path == "/healthz" || path == "/livez" || path == "/readyz" }
 
 // sendTooMany asks the client to repeat its request after a time, at least a second.
 func sendTooMany(w http.ResponseWriter, err error, after time.Duration) {

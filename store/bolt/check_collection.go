@@ -184,7 +184,7 @@ func (x *collectionCheck) record(k, b []byte) {
 	case o.GetResourceVersion() != r.RV:
 		x.problem(key, "the record's resourceVersion is %q, the object's %q", r.RV, o.GetResourceVersion())
 	}
-	if cmp, ok := object.CompareRV(r.RV, x.view.state.RV); ok && cmp > 0 {
+	if object.NewerRV(r.RV, x.view.state.RV) {
 		x.ahead++
 	}
 	if x.history.past(r.RV) {
@@ -286,8 +286,7 @@ type feedCheck struct {
 
 // past reports whether rv is past the horizon of a history that is recorded.
 func (f *feedCheck) past(rv string) bool {
-	cmp, ok := object.CompareRV(rv, f.head.RV)
-	return f.head.Recording() && ok && cmp > 0
+	return f.head.Recording() && object.NewerRV(rv, f.head.RV)
 }
 
 // feed compares the history with the objects. record has seen all of them before.

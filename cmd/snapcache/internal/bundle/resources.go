@@ -261,7 +261,7 @@ func (rs *resources) addObject(raw []byte, of schema.GroupVersionKind) error {
 	if rs.names += len(key); rs.names > maxKeyBytes {
 		return &fatalError{fmt.Errorf("the names of its objects have more than %d MiB", maxKeyBytes>>20)}
 	}
-	if order, ok := object.CompareRV(o.GetResourceVersion(), r.rv); ok && order > 0 {
+	if object.NewerRV(o.GetResourceVersion(), r.rv) {
 		r.rv = o.GetResourceVersion()
 	}
 	err = rs.put(r, store.Change{Key: key, Object: o})

@@ -372,11 +372,7 @@ func shifted(rv string, by int64) string {
 	return n.String()
 }
 
-// after reports whether a and b are numbers and a is past b.
-func after(a, b string) bool {
-	cmp, ok := object.CompareRV(a, b)
-	return ok && cmp > 0
-}
+func after(a, b string) bool { return object.NewerRV(a, b) }
 
 // higher returns the higher of two numbers; a if they can't be compared.
 func higher(a, b string) string {
