@@ -15,7 +15,7 @@ import (
 // Decisions remembers requests that the cluster's server has allowed, in a store, for the time without it.
 // It is safe for concurrent use. A nil *Decisions remembers nothing.
 type Decisions struct {
-	stored *ledger.Ledger[remembered]
+	stored *ledger.Ledger[storedDecision]
 	log    *slog.Logger
 	expiry time.Duration
 	opened time.Time // when this process opened them
@@ -26,8 +26,8 @@ type Decisions struct {
 // node may lose its power and the server at once.
 const flushDelay = time.Second
 
-// remembered is a decision as it is stored, under a hash of the request.
-type remembered struct {
+// storedDecision is a decision as it is stored, under a hash of the request.
+type storedDecision struct {
 	// At is when the server has allowed it. ByRules is set if RBAC objects did, which decide if
 	// they are cached. User is a hash of the user's name.
 	At      time.Time `json:"at"`
@@ -37,7 +37,7 @@ type remembered struct {
 
 // owner implements [ledger.Options].Owner. A decision with a date in the future, which a wrong clock has
 // made, counts as the oldest.
-func (r *remembered) owner(now time.Time) (user string, at time.Time) {
+func (r *storedDecision) owner(now time.Time) (user string, at time.Time) {
 	if r.At.After(now) {
 		return r.User, time.Time{}
 	}
@@ -47,8 +47,8 @@ func (r *remembered) owner(now time.Time) (user string, at time.Time) {
 // OpenDecisions returns the decisions that are stored in db, each of which is used for as long as
 // expiry. None is deleted only because it has expired: the clock may be wrong.
 func OpenDecisions(db store.DB, expiry time.Duration, now time.Time, log *slog.Logger) (*Decisions, error) {
-	stored, err := ledger.Open(db, ledger.Options[remembered]{
-		Resource: "decisions", Kind: "Decision", Owner: (*remembered).owner, Max: maxDecisions, MaxBytes: maxDecisions << 10,
+	stored, err := ledger.Open(db, ledger.Options[storedDecision]{
+		Resource: "decisions", Kind: "Decision", Owner: (*storedDecision).owner, Max: maxDecisions, MaxBytes: maxDecisions << 10,
 		FlushDelay: flushDelay, Log: log,
 	})
 	if err != nil {
@@ -87,14 +87,14 @@ func (d *Decisions) note(id, user string, allowed, byRules bool, now time.Time) 
 	if d == nil {
 		return
 	}
-	err := d.stored.Update(decisionName(id), now, func(was *remembered) *remembered {
+	err := d.stored.Update(decisionName(id), now, func(was *storedDecision) *storedDecision {
 		if !allowed {
 			return nil
 		}
 		if was != nil && was.ByRules == byRules && now.Sub(was.At) < d.expiry/8 && !now.Before(was.At) {
 			return was
 		}
-		return &remembered{At: now.UTC(), ByRules: byRules, User: decisionName(user)[:16]}
+		return &storedDecision{At: now.UTC(), ByRules: byRules, User: decisionName(user)[:16]}
 	})
 	if err != nil {
 		d.log.Error("a decision can't be remembered", "error", err)

@@ -86,8 +86,8 @@ func (a *Agent) reloadOnce(ctx context.Context, cluster *upstream.Cluster, super
 	return changes, err
 }
 
-// oneLine returns the text of an error with its lines joined by "; ".
-func oneLine(err error) string {
+// joinLines returns the text of an error with its lines joined by "; ".
+func joinLines(err error) string {
 	return strings.Join(strings.Split(strings.TrimSpace(err.Error()), "\n"), "; ")
 }
 

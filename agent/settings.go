@@ -47,7 +47,7 @@ func (s *settings) note(err error) {
 	defer s.mu.Unlock()
 	s.refusal = ""
 	if err != nil {
-		s.refusal = oneLine(err)
+		s.refusal = joinLines(err)
 	}
 }
 

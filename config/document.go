@@ -85,7 +85,7 @@ func (d *document) parse(data []byte) (*yamlnode.Node, error) {
 }
 
 func (d *document) fail(line int, format string, args ...any) *Error {
-	return &Error{File: d.name, Line: line, Message: oneLine(fmt.Sprintf(format, args...))}
+	return &Error{File: d.name, Line: line, Message: printable(fmt.Sprintf(format, args...))}
 }
 
 var (
@@ -170,7 +170,7 @@ func Load(path string) (*AgentConfiguration, error) {
 		if pathErr, ok := errors.AsType[*fs.PathError](err); ok {
 			err = pathErr.Err
 		}
-		e.Message = oneLine(fmt.Sprintf("read failed: %v", err))
+		e.Message = printable(fmt.Sprintf("read failed: %v", err))
 	}
 	return nil, e
 }

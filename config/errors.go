@@ -47,7 +47,7 @@ func (e *Error) Unwrap() error { return e.err }
 type problems []*Error
 
 func (p *problems) add(field, format string, args ...any) {
-	*p = append(*p, &Error{Field: field, Message: oneLine(fmt.Sprintf(format, args...))})
+	*p = append(*p, &Error{Field: field, Message: printable(fmt.Sprintf(format, args...))})
 }
 
 // maxErrors limits the errors reported: a file with more is not a configuration.
@@ -70,8 +70,9 @@ func join(errs []*Error) error {
 // maxMessage limits a message, in bytes: some libraries put the whole bad value into theirs.
 const maxMessage = 600
 
-// oneLine keeps each error on one line, for any content of the file.
-func oneLine(s string) string {
+// printable replaces control characters by spaces and truncates s to maxMessage: each error is one line, for
+// any content of the file.
+func printable(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
 			return r

@@ -189,7 +189,7 @@ var plainName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,40}$`)
 // childPath returns the path of a field. A name that can't be a field's is quoted.
 func childPath(path, name string) string {
 	if !plainName.MatchString(name) {
-		name = oneLine(quote(name))
+		name = printable(quote(name))
 	}
 	return strings.TrimPrefix(path+"."+name, ".")
 }

@@ -42,8 +42,8 @@ type Events struct {
 	clock    clock.PassiveClock
 
 	mu       sync.Mutex
-	readers  int       // that are open
-	until    time.Time // events are kept until then, if no reader is open
+	cursors  int       // that are open
+	until    time.Time // events are kept until then, if no cursor is open
 	skipping bool      // a batch is being stored that is not recorded
 
 	attributes time.Time // the history keeps attributes until then; zero if that was never asked
@@ -59,7 +59,7 @@ type Events struct {
 	bytes   int64
 	changed chan struct{} // closed at the next change; nil if no one waits for it
 
-	followers map[string]map[*reader]struct{} // the readers that follow, by prefix
+	followers map[string]map[*cursor]struct{} // the cursors that follow, by prefix
 }
 
 // event is one event with values that watches derive from it, once for all of them. The rest is immutable.
@@ -79,7 +79,7 @@ type event struct {
 func NewEvents(rv string, c clock.PassiveClock) *Events {
 	return &Events{
 		maxBytes: EventsBytes, clock: c, floor: rv, head: rv, newest: map[string]*event{},
-		followers: map[string]map[*reader]struct{}{},
+		followers: map[string]map[*cursor]struct{}{},
 	}
 }
 
@@ -98,7 +98,7 @@ func (e *Events) Wanted(list bool) bool {
 	return wanted
 }
 
-func (e *Events) wantedLocked() bool { return e.readers > 0 || e.clock.Now().Before(e.until) }
+func (e *Events) wantedLocked() bool { return e.cursors > 0 || e.clock.Now().Before(e.until) }
 
 // expect keeps events for a client that may watch soon, from the resourceVersion of its list, and
 // attributes in the history for that long, zero for a client that needs none. If a batch is being stored
@@ -206,8 +206,8 @@ func (e *Events) End() {
 func (e *Events) Wake() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, readers := range e.followers {
-		for r := range readers {
+	for _, cursors := range e.followers {
+		for r := range cursors {
 			r.look()
 		}
 	}
@@ -217,8 +217,8 @@ func (e *Events) Wake() {
 // resetLocked drops the events. Readers follow on if rv is the head.
 func (e *Events) resetLocked(rv string) {
 	e.events, e.newest, e.pending, e.bytes = nil, map[string]*event{}, nil, 0
-	for _, readers := range e.followers {
-		for r := range readers {
+	for _, cursors := range e.followers {
+		for r := range cursors {
 			if rv != e.head || r.epoch != e.epoch {
 				e.unfollowLocked(r)
 				r.look()

@@ -17,9 +17,9 @@ import (
 // statusError is an error that a client of a watch gets as a frame.
 type statusError = apierrors.APIStatus
 
-// frames writes the frames of a watch. A client that does not read is cut, and can continue from the
+// frameWriter writes the frames of a watch. A client that does not read is cut, and can continue from the
 // last resourceVersion that it has.
-type frames struct {
+type frameWriter struct {
 	rw      http.ResponseWriter
 	out     io.Writer // rw, or the packer in front of it
 	dog     *watchdog
@@ -31,8 +31,8 @@ type frames struct {
 	started bool
 }
 
-func newFrames(w http.ResponseWriter, r *http.Request, q *query) *frames {
-	f := &frames{rw: w, out: w, dog: newWatchdog(w), account: quota.AccountOf(r.Context()), q: q}
+func newFrameWriter(w http.ResponseWriter, r *http.Request, q *query) *frameWriter {
+	f := &frameWriter{rw: w, out: w, dog: newWatchdog(w), account: quota.AccountOf(r.Context()), q: q}
 	if acceptsCoding(r, "zstd") && acceptsCoding(r, "gzip") {
 		f.out = &gzipWriter{w: w}
 	}
@@ -54,7 +54,7 @@ func putBuffer(b *bytes.Buffer) {
 }
 
 // start sends the headers, before there is an event.
-func (f *frames) start() error {
+func (f *frameWriter) start() error {
 	f.started = true
 	f.dog.begin()
 	setJSON(f.rw.Header())
@@ -66,7 +66,7 @@ func (f *frames) start() error {
 }
 
 // flush sends the written frames.
-func (f *frames) flush() error {
+func (f *frameWriter) flush() error {
 	return f.dog.watch(func() error {
 		if err := f.write(); err != nil {
 			return err
@@ -76,7 +76,7 @@ func (f *frames) flush() error {
 }
 
 // event writes the frame of an object.
-func (f *frames) event(typ store.EventType, raw []byte) error {
+func (f *frameWriter) event(typ store.EventType, raw []byte) error {
 	if !f.q.form.isStored() {
 		var err error
 		if f.buf, err = f.item(f.buf[:0], raw); err != nil {
@@ -89,7 +89,7 @@ func (f *frames) event(typ store.EventType, raw []byte) error {
 
 // copied writes the frame of an object of which only this watch has a copy, for as long as its client takes
 // to accept it. It ends a watch whose user has too many of them: the client continues from where it is.
-func (f *frames) copied(typ store.EventType, object []byte) error {
+func (f *frameWriter) copied(typ store.EventType, object []byte) error {
 	if n := cap(object); n > writeBufferBytes {
 		if !f.account.Hold(n) {
 			return errWatchOver
@@ -101,7 +101,7 @@ func (f *frames) copied(typ store.EventType, object []byte) error {
 }
 
 // transition writes the frame of an event that has a type for the client.
-func (f *frames) transition(typ store.EventType, x *event) error {
+func (f *frameWriter) transition(typ store.EventType, x *event) error {
 	switch {
 	case typ == store.Deleted && (x.Type != store.Deleted || x.Object == nil):
 		raw := withRV(x.Old.JSON(), x.RV)
@@ -117,14 +117,14 @@ func (f *frames) transition(typ store.EventType, x *event) error {
 }
 
 // item appends an object in the watch's form, which is not the object itself.
-func (f *frames) item(dst, raw []byte) ([]byte, error) {
+func (f *frameWriter) item(dst, raw []byte) ([]byte, error) {
 	columns := !f.headed
 	f.headed = true
 	return f.q.appendAlone(dst, raw, f.q.form, columns, time.Now())
 }
 
 // bookmark writes a bookmark. The initial one follows the objects that the watch began with.
-func (f *frames) bookmark(rv string, initial bool) error {
+func (f *frameWriter) bookmark(rv string, initial bool) error {
 	annotations := ""
 	if initial {
 		annotations = `,"annotations":{"k8s.io/initial-events-end":"true"}`
@@ -144,7 +144,7 @@ func (f *frames) bookmark(rv string, initial bool) error {
 }
 
 // failure ends the watch with an error, as a frame.
-func (f *frames) failure(err error) error {
+func (f *frameWriter) failure(err error) error {
 	body, err := json.Marshal(statusOf(err))
 	if err != nil {
 		return err
@@ -162,7 +162,7 @@ func (f *frames) failure(err error) error {
 
 // frame writes one frame: a JSON document and a line feed. A large object is not copied: each watch whose
 // client does not read would hold one.
-func (f *frames) frame(typ string, object []byte) error {
+func (f *frameWriter) frame(typ string, object []byte) error {
 	f.add([]byte(`{"type":"`), []byte(typ), []byte(`","object":`))
 	if len(object) >= writeBufferBytes {
 		err := f.dog.watch(f.write)
@@ -182,7 +182,7 @@ func (f *frames) frame(typ string, object []byte) error {
 }
 
 // add appends to the pending frames.
-func (f *frames) add(parts ...[]byte) {
+func (f *frameWriter) add(parts ...[]byte) {
 	if f.pending == nil {
 		f.pending = getBuffer()
 	}
@@ -193,7 +193,7 @@ func (f *frames) add(parts ...[]byte) {
 
 // write writes the pending frames at once: over HTTP/2 each write is a frame of its own, with a system
 // call.
-func (f *frames) write() error {
+func (f *frameWriter) write() error {
 	b := f.pending
 	if b == nil {
 		return nil
@@ -207,7 +207,7 @@ func (f *frames) write() error {
 }
 
 // end ends the stream in good order.
-func (f *frames) end() error {
+func (f *frameWriter) end() error {
 	z, ok := f.out.(*gzipWriter)
 	if !ok || !f.started {
 		return nil

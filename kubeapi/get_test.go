@@ -100,11 +100,11 @@ func TestWatchCutKeepsFrames(t *testing.T) {
 		r.Header.Set("Accept-Encoding", encoding)
 		cut, others := &keeping{header: http.Header{}}, httptest.NewRecorder()
 		for range 20 { // a pool may forget, and does so under the race detector
-			f := newFrames(cut, r, &query{})
+			f := newFrameWriter(cut, r, &query{})
 			require.NoError(t, f.event(store.Added, []byte(`{"some":"object"}`)))
 			require.Error(t, f.flush())
 			kept := bytes.Clone(cut.body)
-			other := newFrames(others, r, &query{})
+			other := newFrameWriter(others, r, &query{})
 			require.NoError(t, other.event(store.Deleted, []byte(`{"another":"one"}`)))
 			require.NoError(t, other.flush())
 			require.Equal(t, kept, cut.body, "encoding %q", encoding)

@@ -41,12 +41,12 @@ type watcher struct {
 	s      *Server
 	q      *query
 	client seats.Client
-	out    *frames
+	out    *frameWriter
 	rv     string // up to which the client has the events
 
 	sent prometheus.Counter // of events
 
-	reader *reader // of the events
+	cursor *cursor // of the events
 	ahead  bool    // the client is ahead of the cache, and gets nothing until that has caught up
 
 	// ends is nil if the watch has no end; bookmark is nil if the client did not ask for bookmarks.
@@ -80,14 +80,14 @@ func (s *Server) watch(w http.ResponseWriter, r *request, q query) error {
 		return err
 	}
 	if q.Events != nil { // before the state is read, so that no event is missed
-		wt.reader = q.Events.open(q.place(), q.concerns)
-		defer wt.reader.close()
+		wt.cursor = q.Events.open(q.place(), q.concerns)
+		defer wt.cursor.close()
 	}
 	from := rv
 	if rv == "" && q.opts.SendInitialEvents == nil {
 		from = "0"
 	}
-	wt.out = newFrames(w, r.Request, &q)
+	wt.out = newFrameWriter(w, r.Request, &q)
 	defer wt.out.dog.end()
 	pg := &page{}
 	if initial {
@@ -196,10 +196,10 @@ func (w *watcher) run(ctx context.Context, resumes bool) error {
 	if w.q.Events == nil {
 		return w.replayed(ctx)
 	}
-	w.reader.seek(w.rv)
+	w.cursor.seek(w.rv)
 	bookmark := false
 	for {
-		u := w.reader.take()
+		u := w.cursor.take()
 		w.rv = u.rv
 		if u.ended {
 			return tooOld(w.rv, u.head)
@@ -215,7 +215,7 @@ func (w *watcher) run(ctx context.Context, resumes bool) error {
 			return err
 		}
 		if !u.known && w.rv != u.rv {
-			w.reader.seek(w.rv)
+			w.cursor.seek(w.rv)
 			continue
 		}
 		if bookmark {
@@ -307,8 +307,8 @@ func (w *watcher) wait(ctx context.Context, more <-chan struct{}) (bookmark bool
 
 // last sends a bookmark of where the client is at the end of the watch.
 func (w *watcher) last(ctx context.Context) error {
-	if w.reader != nil {
-		if u := w.reader.take(); u.known && !u.ended {
+	if w.cursor != nil {
+		if u := w.cursor.take(); u.known && !u.ended {
 			w.rv = u.rv
 			if err := w.advance(ctx, u); err != nil {
 				return err

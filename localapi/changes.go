@@ -82,7 +82,7 @@ func decodeChange(b []byte) (Change, error) {
 }
 
 // Changes implements [Source].
-func (r *reader) Changes(ctx context.Context, collection string, q ChangeQuery, each func(Change) error) error {
+func (r *dbSource) Changes(ctx context.Context, collection string, q ChangeQuery, each func(Change) error) error {
 	switch {
 	case (q.Since == "") == q.SinceTime.IsZero():
 		return fmt.Errorf("%w: either since, a resourceVersion, or sinceTime is needed", ErrBadQuery)
@@ -111,7 +111,7 @@ func (r *reader) Changes(ctx context.Context, collection string, q ChangeQuery, 
 
 // changeStream sends the changes of a collection, view by view.
 type changeStream struct {
-	r          *reader
+	r          *dbSource
 	collection string
 	q          ChangeQuery
 

@@ -171,7 +171,7 @@ func (m *mirror) apply(c Change, strict bool) error {
 func TestChangesModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t)
-		src := FromDB(w.db, Options{}).(*reader)
+		src := FromDB(w.db, Options{}).(*dbSource)
 		asks, follows := &mirror{t: t}, &mirror{t: t}
 		var follow changeStream
 		beginFollowing := func() {

@@ -64,7 +64,7 @@ func read(ctx context.Context, path string, progress Progress, use func(body io.
 		return nil, err
 	}
 	defer func() { _ = f.Close() }() // opened for reading
-	from := &reader{ctx: ctx, r: f}
+	from := &progressReader{ctx: ctx, r: f}
 	if progress != nil {
 		from.each = func(done int64) { progress(StepRead, done, size) }
 	}

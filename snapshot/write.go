@@ -34,7 +34,7 @@ const (
 // describe makes the manifest of a copy. It reads the whole copy to compute the checksum.
 func describe(ctx context.Context, c *bolt.Backup, writer string, now time.Time) (*Manifest, error) {
 	sum := sha256.New()
-	if _, err := io.Copy(sum, &reader{ctx: ctx, r: io.NewSectionReader(c.File, 0, c.Bytes)}); err != nil {
+	if _, err := io.Copy(sum, &progressReader{ctx: ctx, r: io.NewSectionReader(c.File, 0, c.Bytes)}); err != nil {
 		return nil, err
 	}
 	m := &Manifest{
@@ -66,7 +66,7 @@ func write(ctx context.Context, w io.Writer, m *Manifest, c *bolt.Backup, progre
 	if err != nil {
 		return err
 	}
-	from := &reader{ctx: ctx, r: io.NewSectionReader(c.File, 0, c.Bytes), each: func(done int64) { progress(StepCompress, done, c.Bytes) }}
+	from := &progressReader{ctx: ctx, r: io.NewSectionReader(c.File, 0, c.Bytes), each: func(done int64) { progress(StepCompress, done, c.Bytes) }}
 	_, err = io.Copy(enc, from)
 	if err = errors.Join(err, enc.Close()); err != nil {
 		return err
@@ -77,8 +77,8 @@ func write(ctx context.Context, w io.Writer, m *Manifest, c *bolt.Backup, progre
 	return buffered.Flush()
 }
 
-// reader is an io.Reader that ends with its context, reports its progress and keeps its error.
-type reader struct {
+// progressReader is an io.Reader that ends with its context, reports its progress and keeps its error.
+type progressReader struct {
 	ctx  context.Context
 	r    io.Reader
 	each func(done int64) // may be nil
@@ -86,7 +86,7 @@ type reader struct {
 	err  error // the error that ended the reading, other than io.EOF
 }
 
-func (r *reader) Read(p []byte) (int, error) {
+func (r *progressReader) Read(p []byte) (int, error) {
 	if r.err = r.ctx.Err(); r.err != nil {
 		return 0, r.err
 	}

@@ -28,7 +28,7 @@ func TestReader_KeepsError(t *testing.T) {
 		{"the end too early", io.ErrUnexpectedEOF, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r := &reader{ctx: t.Context(), r: iotest.ErrReader(test.err)}
+			r := &progressReader{ctx: t.Context(), r: iotest.ErrReader(test.err)}
 			_, err := r.Read(make([]byte, 1))
 			require.Equal(t, test.err, err)
 			require.Equal(t, test.kept, r.err)

@@ -14,8 +14,8 @@ import (
 	"github.com/snapcache/snapcache/object"
 )
 
-// frames splits a watch stream into events.
-type frames interface {
+// frameReader splits a watch stream into events.
+type frameReader interface {
 	// next returns the type and the object of the next event. raw is valid until the call after it.
 	// The error is io.EOF at the normal end of the stream; [ErrTooLarge] for an event that was
 	// skipped; [ErrTooDeep] for an event whose object was not checked, because of its depth; errNoEvent

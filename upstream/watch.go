@@ -40,8 +40,8 @@ func (s *Source) Watch(ctx context.Context, rv string, timeout time.Duration) (w
 		cancel()
 		return nil, fmt.Errorf("watch %s: %w", s, s.scoped(err))
 	}
-	w := &watcher{events: make(chan watch.Event), cancel: cancel}
-	var frames frames
+	w := &serverWatch{events: make(chan watch.Event), cancel: cancel}
+	var frames frameReader
 	switch mediaType {
 	case runtime.ContentTypeJSON, "":
 		frames = newLines(body)
@@ -72,22 +72,22 @@ func (s *Source) watchRequest(rv string, timeout time.Duration) (*rest.Request, 
 	return r, nil
 }
 
-// watcher is a watch. A goroutine reads the stream.
-type watcher struct {
+// serverWatch is a watch of the server. A goroutine reads the stream.
+type serverWatch struct {
 	events chan watch.Event
 	cancel context.CancelFunc
 }
 
-func (w *watcher) ResultChan() <-chan watch.Event { return w.events }
+func (w *serverWatch) ResultChan() <-chan watch.Event { return w.events }
 
 // Stop implements [watch.Interface]. It waits for the goroutine that reads the stream.
-func (w *watcher) Stop() {
+func (w *serverWatch) Stop() {
 	w.cancel()
 	for range w.events {
 	}
 }
 
-func (w *watcher) run(ctx context.Context, body io.Closer, r *eventReader) {
+func (w *serverWatch) run(ctx context.Context, body io.Closer, r *eventReader) {
 	defer close(w.events)
 	defer w.cancel()
 	defer func() { _ = body.Close() }()
@@ -112,7 +112,7 @@ func (w *watcher) run(ctx context.Context, body io.Closer, r *eventReader) {
 
 // eventReader reads the events of a stream. Only one goroutine may use it.
 type eventReader struct {
-	frames frames
+	frames frameReader
 	dec    decoding
 	lost   bool // the connection broke
 }

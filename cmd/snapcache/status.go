@@ -58,7 +58,7 @@ func status(c *cli.Context) error {
 	if c.Bool("watch") {
 		ctx, stop := interruptible(c.Context)
 		defer stop()
-		w := watcher{
+		w := statusPrinter{
 			ask: func(ctx context.Context) (*localapi.Status, error) { return askAgent(ctx, look) }, print: print,
 			// Unbuffered: each frame has to be visible at once.
 			out: os.Stdout, redraw: term.IsTerminal(int(os.Stdout.Fd())) && c.String(outputFlag) != "json",
@@ -85,7 +85,8 @@ func askAgent(ctx context.Context, look *lookup) (*localapi.Status, error) {
 	return s, err
 }
 
-type watcher struct {
+// statusPrinter prints the status whenever it changes.
+type statusPrinter struct {
 	ask    func(context.Context) (*localapi.Status, error)
 	print  func(io.Writer, *localapi.Status) error
 	out    io.Writer
@@ -97,7 +98,7 @@ type watcher struct {
 
 // run prints the status until ctx ends, which is not an error. An agent that does not answer may be
 // restarting, so run continues.
-func (w *watcher) run(ctx context.Context) error {
+func (w *statusPrinter) run(ctx context.Context) error {
 	ticker := w.clock.NewTicker(watchEvery)
 	defer ticker.Stop()
 	for {
@@ -112,7 +113,7 @@ func (w *watcher) run(ctx context.Context) error {
 	}
 }
 
-func (w *watcher) show(ctx context.Context) error {
+func (w *statusPrinter) show(ctx context.Context) error {
 	s, err := w.ask(ctx)
 	if ctx.Err() != nil {
 		return nil

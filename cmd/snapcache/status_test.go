@@ -31,7 +31,7 @@ func watched(t *testing.T, redraw bool, answers ...any) []string {
 	asked := make(chan struct{})
 	next := 0
 	out := make(screen, 100)
-	w := watcher{
+	w := statusPrinter{
 		ask: func(context.Context) (*localapi.Status, error) {
 			if next == len(answers) {
 				cancel()

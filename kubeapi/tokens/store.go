@@ -22,7 +22,7 @@ var ErrNotEncrypted = errors.New("tokens are only stored encrypted")
 
 // Store is where tokens are remembered. It is safe for concurrent use.
 type Store struct {
-	stored *ledger.Ledger[remembered]
+	stored *ledger.Ledger[storedToken]
 	log    *slog.Logger
 }
 
@@ -32,8 +32,8 @@ func Open(db store.DB, log *slog.Logger) (*Store, error) {
 	if db.Stats().EncryptionKey == "" {
 		return nil, ErrNotEncrypted
 	}
-	stored, err := ledger.Open(db, ledger.Options[remembered]{
-		Resource: "tokens", Kind: "Token", Owner: (*remembered).owner, Expired: (*remembered).expired,
+	stored, err := ledger.Open(db, ledger.Options[storedToken]{
+		Resource: "tokens", Kind: "Token", Owner: (*storedToken).owner, Expired: (*storedToken).expired,
 		Max: maxTokens, MaxBytes: maxStored, Log: log,
 	})
 	if err != nil {
@@ -42,8 +42,8 @@ func Open(db store.DB, log *slog.Logger) (*Store, error) {
 	return &Store{stored: stored, log: log}, nil
 }
 
-// remembered is a token as it is stored, under the ID of its request.
-type remembered struct {
+// storedToken is a token as it is stored, under the ID of its request.
+type storedToken struct {
 	// Caller is a hash of the identity of the user that has got it.
 	Caller string `json:"caller"`
 
@@ -51,14 +51,14 @@ type remembered struct {
 }
 
 // String and GoString return no part of the token.
-func (remembered) String() string   { return "a token" }
-func (remembered) GoString() string { return "a token" }
+func (storedToken) String() string   { return "a token" }
+func (storedToken) GoString() string { return "a token" }
 
 // owner and expired implement [ledger.Options]. Of too many tokens, the ones that expire first go.
-func (r *remembered) owner(time.Time) (caller string, at time.Time) {
+func (r *storedToken) owner(time.Time) (caller string, at time.Time) {
 	return r.Caller, expiry(&r.Answer)
 }
-func (r *remembered) expired(now time.Time) bool { return !now.Before(expiry(&r.Answer)) }
+func (r *storedToken) expired(now time.Time) bool { return !now.Before(expiry(&r.Answer)) }
 
 // get returns the answer to a request, nil if none is stored.
 func (s *Store) get(id string) *authenticationv1.TokenRequest {
@@ -71,8 +71,8 @@ func (s *Store) get(id string) *authenticationv1.TokenRequest {
 
 // put stores the answer to a request, durably: the next start may be without the server.
 func (s *Store) put(ask *request, t *authenticationv1.TokenRequest, now time.Time) {
-	err := s.stored.Update(ask.id, notAhead(now, t), func(*remembered) *remembered {
-		return &remembered{Caller: ask.caller, Answer: *t}
+	err := s.stored.Update(ask.id, notAhead(now, t), func(*storedToken) *storedToken {
+		return &storedToken{Caller: ask.caller, Answer: *t}
 	})
 	if err != nil {
 		s.log.Error("a token can't be remembered", "namespace", ask.namespace, "serviceAccount", ask.name, "error", err)
@@ -94,7 +94,7 @@ func notAhead(now time.Time, t *authenticationv1.TokenRequest) time.Time {
 
 // remove deletes the answer to a request, if there is one.
 func (s *Store) remove(id string) {
-	err := s.stored.Update(id, time.Time{}, func(*remembered) *remembered { return nil })
+	err := s.stored.Update(id, time.Time{}, func(*storedToken) *storedToken { return nil })
 	if err != nil {
 		s.log.Error("a token can't be forgotten", "error", err)
 	}

@@ -77,8 +77,8 @@ func TestNotEncrypted(t *testing.T) {
 
 // TestTokenIsNotPrinted checks that no way to print a token shows it.
 func TestTokenIsNotPrinted(t *testing.T) {
-	r := remembered{Answer: authenticationv1.TokenRequest{Status: authenticationv1.TokenRequestStatus{Token: "eyJ"}}}
-	for _, text := range []string{fmt.Sprint(r), fmt.Sprint(&r), fmt.Sprintf("%v %+v %#v %s %q", r, r, r, r, r), fmt.Sprintf("%v %+v %#v", &r, []remembered{r}, []*remembered{&r})} {
+	r := storedToken{Answer: authenticationv1.TokenRequest{Status: authenticationv1.TokenRequestStatus{Token: "eyJ"}}}
+	for _, text := range []string{fmt.Sprint(r), fmt.Sprint(&r), fmt.Sprintf("%v %+v %#v %s %q", r, r, r, r, r), fmt.Sprintf("%v %+v %#v", &r, []storedToken{r}, []*storedToken{&r})} {
 		require.NotContains(t, text, "eyJ")
 	}
 }

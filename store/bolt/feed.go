@@ -72,8 +72,8 @@ func (g *generation) openLog(known string, next store.Checkpoint) error {
 	if err := head.Track(g.c.history, g.highestChange); err != nil {
 		return err
 	}
-	if log := history.NewLog(head, g.history, known, next.RV, next.Proven()); log.Recording() {
-		g.log = log
+	if recorder := history.NewRecorder(head, g.history, known, next.RV, next.Proven()); recorder.Recording() {
+		g.recorder = recorder
 		g.recordAttributes(head)
 	}
 	return nil
@@ -109,7 +109,7 @@ func (g *generation) highestChange() (rv string, err error) {
 	return rv, err
 }
 
-// note adds a write to the changes for the log. stored is the record that the write replaces, nil
+// note adds a write to the changes for the recorder. stored is the record that the write replaces, nil
 // for none. old and oldObject are its decoded form unless the record is corrupt; oldObject may be
 // nil if the history records no attributes.
 func (g *generation) note(w write, stored []byte, old format.Record, oldObject *object.Object, corrupt bool) error {
@@ -170,13 +170,13 @@ func (g *generation) findEntry(key string) (rv string, err error) {
 
 // closeLog writes the recorded changes, the gap, nil for none, and the head of the history.
 func (g *generation) closeLog(gap *store.Gap) error {
-	if g.log == nil {
+	if g.recorder == nil {
 		return nil
 	}
-	if err := g.log.Add(g.changes, gap); err != nil {
+	if err := g.recorder.Add(g.changes, gap); err != nil {
 		return err
 	}
-	head := g.log.End()
+	head := g.recorder.End()
 	if head == g.head {
 		return nil
 	}

@@ -354,7 +354,7 @@ func (r *replacement) commitPending(tx *boltfile.Tx, writes []write, goesOn bool
 	if err := g.writeAll(writes, &state); err != nil {
 		return state, err
 	}
-	if g.log == nil {
+	if g.recorder == nil {
 		return state, restartHistory(gen, c.id, history.Begin(cp, r.highest, c.history))
 	}
 	return state, g.closeLog(&store.Gap{})

@@ -36,31 +36,31 @@ func (r *replacement) recordGeneration(known string, cp store.Checkpoint) (histo
 			return head, err
 		}
 	}
-	var log *history.Log
+	var recorder *history.Recorder
 	err = r.generations(head, func(now, _ *generation) error {
-		log = history.NewLog(head, now.history, known, cp.RV, cp.Proven())
-		return log.Skip(store.Gap{})
+		recorder = history.NewRecorder(head, now.history, known, cp.RV, cp.Proven())
+		return recorder.Skip(store.Gap{})
 	})
 	if err != nil {
 		return head, err
 	}
 	keys := slices.Sorted(maps.Keys(r.touched))
-	if err := r.record(keys, head, log, log.Upsert); err != nil {
+	if err := r.record(keys, head, recorder, recorder.Upsert); err != nil {
 		return head, err
 	}
-	placed := slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return r.touched[key] == "" && !log.Replaced(key) })
-	if err := r.record(placed, head, log, log.DeletePlaced); err != nil {
+	placed := slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return r.touched[key] == "" && !recorder.Replaced(key) })
+	if err := r.record(placed, head, recorder, recorder.DeletePlaced); err != nil {
 		return head, err
 	}
-	err = r.record(keys, head, log, log.DeleteUnplaced)
-	return log.End(), err
+	err = r.record(keys, head, recorder, recorder.DeleteUnplaced)
+	return recorder.End(), err
 }
 
 // record calls add with the changes of keys, in transactions of bounded size.
-func (r *replacement) record(keys []string, head history.Head, log *history.Log, add func(history.Change) error) error {
+func (r *replacement) record(keys []string, head history.Head, recorder *history.Recorder, add func(history.Change) error) error {
 	for part := range slices.Chunk(keys, copyRecords) {
 		err := r.generations(head, func(now, before *generation) error {
-			log.Rebind(now.history)
+			recorder.Rebind(now.history)
 			for _, key := range part {
 				c, err := r.change(key, before, now)
 				if err == nil {

@@ -166,10 +166,10 @@ type generation struct {
 	lost    bool              // the totals are unknown: they include a corrupt record
 	history feedTable
 
-	log        *history.Log     // nil if the writes are not recorded
-	attributes *store.Index     // that are recorded with them, nil for none
-	head       history.Head     // the stored head of the history
-	changes    []history.Change // for the log
+	recorder   *history.Recorder // nil if the writes are not recorded
+	attributes *store.Index      // that are recorded with them, nil for none
+	head       history.Head      // the stored head of the history
+	changes    []history.Change  // for the recorder
 }
 
 // memGeneration returns the current generation, for writes to the memtable.
@@ -252,7 +252,7 @@ func (g *generation) write(w write, state *store.State) error {
 			return err
 		}
 	}
-	if g.log != nil {
+	if g.recorder != nil {
 		if err := g.note(w, stored, old, oldObject, corrupt); err != nil {
 			return err
 		}

@@ -21,7 +21,7 @@ func (c *client) watch(ctx context.Context, t targets) error {
 	if err != nil {
 		return newError(err)
 	}
-	w := &watcher{client: c, of: one.resource, printer: newTablePrinter(one.resource, c.opts, false), w: c.out}
+	w := &eventPrinter{client: c, of: one.resource, printer: newTablePrinter(one.resource, c.opts, false), w: c.out}
 	if c.opts.isTable() {
 		w.tabs = printers.GetNewTabWriter(c.out)
 		w.w = w.tabs
@@ -67,7 +67,8 @@ func (t targets) one() (target, error) {
 	return target{}, errors.New("watch is only supported on individual resources and resource collections")
 }
 
-type watcher struct {
+// eventPrinter prints the events of a watch.
+type eventPrinter struct {
 	*client
 	of      *resource
 	printer printers.ResourcePrinter
@@ -76,7 +77,7 @@ type watcher struct {
 	skip    bool              // the next event is known
 }
 
-func (w *watcher) flush() error {
+func (w *eventPrinter) flush() error {
 	if w.tabs != nil {
 		if err := w.tabs.Flush(); err != nil {
 			return err
@@ -86,14 +87,14 @@ func (w *watcher) flush() error {
 }
 
 // existing prints an object that was there before the watch, or its row.
-func (w *watcher) existing(i item) error {
+func (w *eventPrinter) existing(i item) error {
 	if w.opts.WatchOnly {
 		return nil
 	}
 	return w.print(watch.Added, i)
 }
 
-func (w *watcher) print(t watch.EventType, i item) error {
+func (w *eventPrinter) print(t watch.EventType, i item) error {
 	o, err := i.object()
 	if err != nil {
 		return err
@@ -104,7 +105,7 @@ func (w *watcher) print(t watch.EventType, i item) error {
 	return w.printer.PrintObj(o, w.w)
 }
 
-func (w *watcher) follow(ctx context.Context, t target, rv string) error {
+func (w *eventPrinter) follow(ctx context.Context, t target, rv string) error {
 	q := w.client.request(t.resource).Param("watch", "true").Param("resourceVersion", rv)
 	if t.object != "" {
 		q.Param("fieldSelector", "metadata.name="+t.object)

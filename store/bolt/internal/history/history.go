@@ -90,8 +90,8 @@ type Change struct {
 	Bury func(rv string) (bytes int64, err error)
 }
 
-// Log records the changes of one batch in a history. It is for one goroutine.
-type Log struct {
+// Recorder records the changes of one batch in a history. It is for one goroutine.
+type Recorder struct {
 	head  Head
 	table Table
 	known string // the checkpoint before the batch
@@ -106,20 +106,20 @@ type Log struct {
 	replaced  map[string]Entry // entries of objects whose key another object has now
 }
 
-// NewLog starts a batch on a history whose head is head: known and next are the
+// NewRecorder starts a batch on a history whose head is head: known and next are the
 // resourceVersions of the checkpoints before and after the batch, at is its time.
-func NewLog(head Head, table Table, known, next string, at time.Time) *Log {
-	l := &Log{} // inlined, so that it is on the caller's stack
-	l.start(head, table, known, next, at)
-	return l
+func NewRecorder(head Head, table Table, known, next string, at time.Time) *Recorder {
+	r := &Recorder{} // inlined, so that it is on the caller's stack
+	r.start(head, table, known, next, at)
+	return r
 }
 
-func (l *Log) start(head Head, table Table, known, next string, at time.Time) {
+func (r *Recorder) start(head Head, table Table, known, next string, at time.Time) {
 	if next == "" {
 		next = known
 	}
-	l.head, l.table, l.known, l.next, l.now = head, table, known, next, unix(at)
-	l.recording = head.Recording() && decimal(known)
+	r.head, r.table, r.known, r.next, r.now = head, table, known, next, unix(at)
+	r.recording = head.Recording() && decimal(known)
 }
 
 // Begin returns the head of a history that begins at the checkpoint of a list, with no entries.
@@ -195,16 +195,16 @@ func unix(t time.Time) int64 { return max(1, t.Unix()) }
 
 // Recording reports whether the batch is recorded: not before the first complete list, and not if
 // resourceVersions are opaque.
-func (l *Log) Recording() bool { return l.recording }
+func (r *Recorder) Recording() bool { return r.recording }
 
 // Add records the changes of a batch and its gap, nil for none.
-func (l *Log) Add(changes []Change, gap *store.Gap) error {
+func (r *Recorder) Add(changes []Change, gap *store.Gap) error {
 	if gap != nil {
-		if err := l.Skip(*gap); err != nil {
+		if err := r.Skip(*gap); err != nil {
 			return err
 		}
 	}
-	for _, add := range []func(Change) error{l.Upsert, l.DeletePlaced, l.DeleteUnplaced} {
+	for _, add := range []func(Change) error{r.Upsert, r.DeletePlaced, r.DeleteUnplaced} {
 		for _, c := range changes {
 			if err := add(c); err != nil {
 				return err
@@ -217,46 +217,46 @@ func (l *Log) Add(changes []Change, gap *store.Gap) error {
 // Upsert records the new object of a change, if it has one. Call Upsert for all changes of a batch,
 // then DeletePlaced for all, then DeleteUnplaced for all: each looks for resourceVersions that the calls
 // before it have left free.
-func (l *Log) Upsert(c Change) error {
-	if !l.Recording() || c.New == nil || c.Old != nil && c.Old.UID == c.New.UID && c.Old.RV == c.New.RV {
+func (r *Recorder) Upsert(c Change) error {
+	if !r.Recording() || c.New == nil || c.Old != nil && c.Old.UID == c.New.UID && c.Old.RV == c.New.RV {
 		return nil
 	}
 	var was Entry
 	if c.Old != nil {
 		var err error
-		if was, err = l.forget(c.Key, c.Old.RV); err != nil {
+		if was, err = r.forget(c.Key, c.Old.RV); err != nil {
 			return err
 		}
 	}
-	e := Entry{Key: c.Key, Time: l.now, FirstRV: was.FirstRV, FirstTime: was.FirstTime}
+	e := Entry{Key: c.Key, Time: r.now, FirstRV: was.FirstRV, FirstTime: was.FirstTime}
 	if c.Old == nil || c.Old.UID != c.New.UID {
-		e.FirstRV, e.FirstTime = c.New.RV, l.now
+		e.FirstRV, e.FirstTime = c.New.RV, r.now
 	}
 	if c.Old != nil && c.Old.UID != c.New.UID {
-		if l.replaced == nil {
-			l.replaced = map[string]Entry{}
+		if r.replaced == nil {
+			r.replaced = map[string]Entry{}
 		}
-		l.replaced[c.Key] = was
+		r.replaced[c.Key] = was
 	} else if c.Old != nil {
-		e.Rows, e.RowsSince = l.head.rows(c, was)
+		e.Rows, e.RowsSince = r.head.rows(c, was)
 	}
-	return l.put(c, e)
+	return r.put(c, e)
 }
 
 // Skip records a gap, before the deletions. Without a first or last resourceVersion it begins after the
 // checkpoint before the batch, or ends at the one after it; it does not reach past these.
-func (l *Log) Skip(g store.Gap) error {
-	from, to := higher(l.known, before(g.First)), g.Last
-	if !decimal(to) || after(to, l.next) {
-		to = l.next
+func (r *Recorder) Skip(g store.Gap) error {
+	from, to := higher(r.known, before(g.First)), g.Last
+	if !decimal(to) || after(to, r.next) {
+		to = r.next
 	}
-	if !l.Recording() || !after(before(to), from) {
+	if !r.Recording() || !after(before(to), from) {
 		return nil
 	}
-	l.unseen = from == l.known && to == l.next
-	was, ok, err := l.table.Get(GapKey(to))
+	r.unseen = from == r.known && to == r.next
+	was, ok, err := r.table.Get(GapKey(to))
 	if ok && err == nil { // from before the checkpoint went back
-		err = l.drop(GapKey(to))
+		err = r.drop(GapKey(to))
 		if after(from, was.FirstRV) {
 			from = was.FirstRV
 		}
@@ -264,84 +264,84 @@ func (l *Log) Skip(g store.Gap) error {
 	if err != nil {
 		return err
 	}
-	return l.set(GapKey(to), Entry{Gap: true, FirstRV: from, Time: l.now})
+	return r.set(GapKey(to), Entry{Gap: true, FirstRV: from, Time: r.now})
 }
 
 // forget deletes the entry of a key's object and returns it; see [Head.missing] if there is none.
-func (l *Log) forget(key, rv string) (Entry, error) {
+func (r *Recorder) forget(key, rv string) (Entry, error) {
 	if !decimal(rv) {
 		return Entry{}, nil
 	}
-	e, ok, err := l.table.Get(Key(rv))
+	e, ok, err := r.table.Get(Key(rv))
 	if err != nil || !ok || e.Deleted || e.Key != key {
-		return l.head.missing(rv), err
+		return r.head.missing(rv), err
 	}
-	return e, l.drop(Key(rv))
+	return e, r.drop(Key(rv))
 }
 
 // put records a key's new object.
-func (l *Log) put(c Change, e Entry) error {
+func (r *Recorder) put(c Change, e Entry) error {
 	rv := c.New.RV
 	if !decimal(rv) {
-		l.lose(l.next)
+		r.lose(r.next)
 		return nil
 	}
-	if c.Old != nil && c.Old.RV == "" && !after(rv, l.head.RV) {
+	if c.Old != nil && c.Old.RV == "" && !after(rv, r.head.RV) {
 		return nil // unchanged since before the history
 	}
-	_, taken, err := l.table.Get(Key(rv))
+	_, taken, err := r.table.Get(Key(rv))
 	if err != nil {
 		return err
 	}
-	if taken || !after(rv, l.known) || c.Old != nil && after(c.Old.RV, rv) {
+	if taken || !after(rv, r.known) || c.Old != nil && after(c.Old.RV, rv) {
 		// The resourceVersion belongs to another change, or is out of order.
-		l.lose(rv)
+		r.lose(rv)
 		if c.Old != nil {
-			l.lose(c.Old.RV)
+			r.lose(c.Old.RV)
 		}
 		return nil
 	}
-	return l.set(Key(rv), e)
+	return r.set(Key(rv), e)
 }
 
-func (l *Log) set(key []byte, e Entry) error {
-	n, err := l.table.Put(key, e)
-	l.head.Entries++
-	l.head.Bytes += n
+func (r *Recorder) set(key []byte, e Entry) error {
+	n, err := r.table.Put(key, e)
+	r.head.Entries++
+	r.head.Bytes += n
 	return err
 }
 
 // drop deletes an entry of the table.
-func (l *Log) drop(key []byte) error {
-	n, err := l.table.Delete(key)
-	l.head.Entries--
-	l.head.Bytes -= n
+func (r *Recorder) drop(key []byte) error {
+	n, err := r.table.Delete(key)
+	r.head.Entries--
+	r.head.Bytes -= n
 	return err
 }
 
 // lose notes that a change at rv has no entry: End moves the horizon past it.
-func (l *Log) lose(rv string) {
-	if l.lost == "" {
-		l.lost = higher(l.head.RV, l.next)
+func (r *Recorder) lose(rv string) {
+	if r.lost == "" {
+		r.lost = higher(r.head.RV, r.next)
 	}
-	l.lost = higher(l.lost, rv)
+	r.lost = higher(r.lost, rv)
 }
 
 // Rebind continues the log on another table of the same history, for example in the next
 // transaction.
-func (l *Log) Rebind(table Table) { l.table = table }
+func (r *Recorder) Rebind(table Table) { r.table = table }
 
 // End returns the head after the batch.
-func (l *Log) End() Head {
+func (r *Recorder) End() Head {
 	switch {
-	case !l.Recording():
-	case !decimal(l.next), after(l.known, l.next):
-		l.head.Horizon = horizon(l.next, l.now)
-		l.head.Attributes, l.head.AttributesSince = "", "" // rows past the new horizon may have been dropped
-	case l.lost != "":
-		l.head.Horizon = horizon(l.lost, l.now)
+	case !r.Recording():
+	case !decimal(r.next), after(r.known, r.next):
+		r.head.Horizon = horizon(r.next, r.now)
+		r.head.Attributes, r.head.AttributesSince = "", "" // rows past the new horizon may have been dropped
+	case r.lost != "":
+		r.head.Horizon = horizon(r.lost, r.now)
 	}
-	return l.head
+	return r.head
 }
 
 // maxDigits is the maximum length of a resourceVersion that has a place in the order; see [Key].

@@ -28,10 +28,10 @@ type history struct {
 	log     []entry // since the beginning
 	pending []store.Transition
 	head    int // 0 for none
-	ended   int // how often all readers were ended
+	ended   int // how often all cursors were ended
 }
 
-// epochEnds notes the end of all readers.
+// epochEnds notes the end of all cursors.
 func (h *history) epochEnds(head int) {
 	h.ended++
 	h.log, h.pending, h.head = nil, nil, head
@@ -75,9 +75,9 @@ func version(rv string) int {
 	return n
 }
 
-// follower is a reader, and what it has to get.
+// follower is a cursor, and what it has to get.
 type follower struct {
-	*reader
+	*cursor
 	h     *history
 	odd   bool // only events of odd resourceVersions concern it
 	since int  // history.ended at its beginning
@@ -89,7 +89,7 @@ type follower struct {
 
 func (h *history) open(prefix string, odd bool, rv int) *follower {
 	f := &follower{h: h, odd: odd, since: h.ended}
-	f.reader = h.Events.open(prefix, func(x *event) bool { return !odd || version(x.RV)%2 == 1 })
+	f.cursor = h.Events.open(prefix, func(x *event) bool { return !odd || version(x.RV)%2 == 1 })
 	f.seek(strconv.Itoa(rv))
 	return f
 }
@@ -99,7 +99,7 @@ func (f *follower) concerned(e entry) bool {
 	return e.key != "" && under && (!f.odd || e.rv%2 == 1)
 }
 
-// first returns the first entry that a reader which follows has to learn of.
+// first returns the first entry that a cursor which follows has to learn of.
 func (f *follower) first() (entry, bool) {
 	for _, e := range f.h.log[f.at:] {
 		if e.key == "" || f.concerned(e) {
@@ -109,7 +109,7 @@ func (f *follower) first() (entry, bool) {
 	return entry{}, false
 }
 
-// look takes what there is, and checks that it is what a reader would have that is woken by every
+// look takes what there is, and checks that it is what a cursor would have that is woken by every
 // change and looks at once.
 func (f *follower) look(t *rapid.T) (ended bool) {
 	h, was := f.h, version(f.rv)
@@ -151,11 +151,11 @@ func (f *follower) look(t *rapid.T) (ended bool) {
 	}
 	require.Equal(t, want, got)
 	f.followed, f.at = f.follows, len(h.log)
-	require.Equal(t, version(u.rv) <= h.head, f.followed, "a reader that is ahead waits for every change")
+	require.Equal(t, version(u.rv) <= h.head, f.followed, "a cursor that is ahead waits for every change")
 	return false
 }
 
-// lost reports whether events that concern the reader are not there any more.
+// lost reports whether events that concern the cursor are not there any more.
 func (f *follower) lost() bool {
 	kept := len(f.h.log) - len(f.h.events)
 	for i, e := range f.h.log[f.at:] {
@@ -166,7 +166,7 @@ func (f *follower) lost() bool {
 	return false
 }
 
-// woken reports whether the reader is woken.
+// woken reports whether the cursor is woken.
 func (f *follower) woken() bool {
 	select {
 	case <-f.more:
@@ -176,9 +176,9 @@ func (f *follower) woken() bool {
 	}
 }
 
-// TestReaders checks that readers get what they would get if they were woken by every change, whatever
+// TestCursors checks that cursors get what they would get if they were woken by every change, whatever
 // is trimmed, skipped or ended meanwhile, and that only what concerns them wakes them.
-func TestReaders(t *testing.T) {
+func TestCursors(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := &history{clock: clocktesting.NewFakePassiveClock(time.Unix(0, 0)), head: 1000}
 		h.Events = NewEvents("1000", h.clock)
@@ -201,11 +201,11 @@ func TestReaders(t *testing.T) {
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"": func(t *rapid.T) {
-				readers := 0
+				cursors := 0
 				for _, of := range h.followers {
-					readers += len(of)
+					cursors += len(of)
 				}
-				require.LessOrEqual(t, readers, len(all))
+				require.LessOrEqual(t, cursors, len(all))
 			},
 			"record": h.record,
 			"skip": func(t *rapid.T) {
@@ -257,6 +257,6 @@ func TestReaders(t *testing.T) {
 			f.close()
 		}
 		require.Empty(t, h.followers)
-		require.Zero(t, h.readers)
+		require.Zero(t, h.cursors)
 	})
 }

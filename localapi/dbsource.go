@@ -51,17 +51,17 @@ func FromDB(db store.DB, opts Options) Source {
 	if opts.Clock == nil {
 		opts.Clock = clock.RealClock{}
 	}
-	return &reader{db: db, opts: opts}
+	return &dbSource{db: db, opts: opts}
 }
 
-// reader is the Source on a database. It is safe for concurrent use.
-type reader struct {
+// dbSource is the Source on a database. It is safe for concurrent use.
+type dbSource struct {
 	db   store.DB
 	opts Options
 }
 
 // Index implements [Source].
-func (r *reader) Index(ctx context.Context, collections []string, index string) ([][]IndexValue, error) {
+func (r *dbSource) Index(ctx context.Context, collections []string, index string) ([][]IndexValue, error) {
 	var all [][]IndexValue
 	var corrupt damage
 	err := r.views(collections, func(v store.View) error {
@@ -96,7 +96,7 @@ type entry struct {
 	store.Header
 }
 
-func (r *reader) entries(v store.View, index string) iter.Seq2[entry, error] {
+func (r *dbSource) entries(v store.View, index string) iter.Seq2[entry, error] {
 	return func(yield func(entry, error) bool) {
 		if index == store.NamespaceIndex {
 			// Keys start with their namespace, so one scan of the headers is enough.
@@ -124,7 +124,7 @@ func (r *reader) entries(v store.View, index string) iter.Seq2[entry, error] {
 }
 
 // Keys implements [Source].
-func (r *reader) Keys(ctx context.Context, collections []string, q KeyQuery, each func(string, Key) error) error {
+func (r *dbSource) Keys(ctx context.Context, collections []string, q KeyQuery, each func(string, Key) error) error {
 	var corrupt damage
 	read := func(v store.View, sp *spool.Spool) error {
 		n := 0
@@ -156,7 +156,7 @@ func (r *reader) Keys(ctx context.Context, collections []string, q KeyQuery, eac
 
 // spooled fills a spool for each of the collections with read, and calls each with all entries once
 // the views are closed.
-func (r *reader) spooled(
+func (r *dbSource) spooled(
 	ctx context.Context, collections []string, corrupt *damage,
 	read func(store.View, *spool.Spool) error, each func(id string, head, object []byte) error,
 ) error {
@@ -194,7 +194,7 @@ func (q KeyQuery) matches(key string, namespaced bool) bool {
 
 // headers yields the headers of the keys after q.After that q.Index selects. Others that the rest of
 // q leaves out may be among them.
-func (r *reader) headers(v store.View, q KeyQuery) iter.Seq2[store.Header, error] {
+func (r *dbSource) headers(v store.View, q KeyQuery) iter.Seq2[store.Header, error] {
 	if q.Index == "" {
 		prefix := ""
 		if q.Namespace != "" && v.Info().Namespaced {
@@ -220,7 +220,7 @@ func (r *reader) headers(v store.View, q KeyQuery) iter.Seq2[store.Header, error
 }
 
 // Objects implements [Source].
-func (r *reader) Objects(ctx context.Context, collections []string, q ObjectQuery, each func([]byte) error) error {
+func (r *dbSource) Objects(ctx context.Context, collections []string, q ObjectQuery, each func([]byte) error) error {
 	selector, err := labels.Parse(q.LabelSelector)
 	if err != nil {
 		return fmt.Errorf("%w: label selector %q: %w", ErrBadQuery, q.LabelSelector, err)
@@ -300,7 +300,7 @@ func readable[T any](ctx context.Context, corrupt *damage, items iter.Seq2[T, er
 
 // views calls fn with a view of each of the collections, which are synced, and adds the collection's
 // name to fn's errors. The views are closed when it returns.
-func (r *reader) views(collections []string, fn func(store.View) error) error {
+func (r *dbSource) views(collections []string, fn func(store.View) error) error {
 	if r.opts.Read != nil {
 		defer r.opts.Read()
 	}
@@ -312,7 +312,7 @@ func (r *reader) views(collections []string, fn func(store.View) error) error {
 	return nil
 }
 
-func (r *reader) view(id string, fn func(store.View) error) error {
+func (r *dbSource) view(id string, fn func(store.View) error) error {
 	v, err := r.db.View(id)
 	if err != nil {
 		return err
@@ -337,7 +337,7 @@ func checkIndex(v store.View, index string) error {
 
 // header looks up a key from an index. Index and objects are one state, so a key that is only in
 // the index is corruption.
-func (r *reader) header(v store.View, index, key string) (store.Header, error) {
+func (r *dbSource) header(v store.View, index, key string) (store.Header, error) {
 	h, err := v.Header(key)
 	if errors.Is(err, store.ErrNotFound) {
 		return h, &store.CorruptionError{
@@ -352,7 +352,7 @@ func (r *reader) header(v store.View, index, key string) (store.Header, error) {
 const phaseStored = "stored"
 
 // Status implements [Source].
-func (r *reader) Status(ctx context.Context) (*Status, error) {
+func (r *dbSource) Status(ctx context.Context) (*Status, error) {
 	infos, err := r.db.Collections()
 	if err != nil {
 		return nil, err
@@ -387,7 +387,7 @@ func (r *reader) Status(ctx context.Context) (*Status, error) {
 
 // describe returns the status of a stored collection. Corruption of one collection must not hide
 // the others, so it becomes part of that collection's status.
-func (r *reader) describe(info store.Info) (Collection, error) {
+func (r *dbSource) describe(info store.Info) (Collection, error) {
 	v, err := r.db.View(info.ID)
 	if errors.As(err, new(*store.CorruptionError)) {
 		c := identity(info)
