@@ -110,17 +110,14 @@ func (d Dir) put(ctx context.Context, name string, owner fs.FileInfo, m *Manifes
 			info, err = f.Stat()
 		}
 		d.at("written")
-		return err
+		return errors.Join(err, files.ChownLike(tmp, owner))
 	})
 	if err != nil {
 		return nil, err
 	}
 	d.at("synced")
-	if err = files.ChownLike(tmp, owner); err == nil {
-		err = os.Rename(tmp, path)
-	}
-	if err != nil {
-		return nil, errors.Join(err, os.Remove(tmp))
+	if err := files.Replace(tmp, path); err != nil {
+		return nil, err
 	}
 	d.at("renamed")
 	return &Snapshot{Name: name, Path: path, Bytes: info.Size(), Manifest: m}, files.SyncDir(d.Path)

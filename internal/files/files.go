@@ -14,13 +14,22 @@ import (
 func WriteAtomic(path string, content []byte) error {
 	tmp := path + ".tmp"
 	err := Create(tmp, func(f *os.File) error { _, err := f.Write(content); return err })
+	if err == nil {
+		err = Replace(tmp, path)
+	}
 	if err != nil {
 		return err
 	}
+	return SyncDir(filepath.Dir(path))
+}
+
+// Replace gives a new file the name of the one at path, if there is one. After an error tmp does not exist
+// any more.
+func Replace(tmp, path string) error {
 	if err := os.Rename(tmp, path); err != nil {
 		return errors.Join(err, os.Remove(tmp))
 	}
-	return SyncDir(filepath.Dir(path))
+	return nil
 }
 
 // Create makes a file for this user only, whose content fill writes, and makes the content durable, but not

@@ -153,8 +153,8 @@ func (m *Mirror) update(ctx context.Context, get func(context.Context, string) (
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err := os.Rename(tmp, file); err != nil {
-		return errors.Join(err, os.Remove(tmp))
+	if err := files.Replace(tmp, file); err != nil {
+		return err
 	}
 	m.hashes[path] = hash
 	return nil
