@@ -52,7 +52,7 @@ func benchLoop(b *testing.B, handlers bool) {
 	}
 	queue := deltafifo.New(deltafifo.Options{KnownObjects: pipeline.KnownObjects{Collection: coll}})
 	applied := make(chan struct{})
-	opts := pipeline.LoopOptions{Name: "pods", Queue: queue, Collection: coll, Around: func(_ deltafifo.Batch, apply func() error) error {
+	opts := pipeline.LoopOptions{Queue: queue, Collection: coll, Around: func(_ deltafifo.Batch, apply func() error) error {
 		defer func() { applied <- struct{}{} }()
 		return apply()
 	}}

@@ -92,7 +92,7 @@ func startQueue(t *testing.T, coll store.Collection, takes time.Duration, queue 
 	require.NoError(t, err)
 	require.NoError(t, proc.Start())
 	loop := pipeline.NewLoop(pipeline.LoopOptions{
-		Name: "test", Queue: q, Collection: coll, Sinks: []pipeline.Sink{proc},
+		Queue: q, Collection: coll, Sinks: []pipeline.Sink{proc},
 		Around: func(b deltafifo.Batch, apply func() error) error {
 			if !b.List {
 				time.Sleep(takes)

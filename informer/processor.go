@@ -15,7 +15,6 @@ import (
 	"k8s.io/utils/lru"
 
 	"github.com/snapcache/snapcache/object"
-	"github.com/snapcache/snapcache/pipeline"
 	"github.com/snapcache/snapcache/store"
 )
 
@@ -36,7 +35,7 @@ type ProcessorOptions struct {
 
 	// Decoding returns the function that decodes objects for the handlers, which share the results
 	// and must not change them. It is called before an object is read, so that a decoder with a
-	// cache does not confuse two objects with the same resourceVersion (see [pipeline.LoopOptions].Replaced). If
+	// cache does not confuse two objects with the same resourceVersion (see pipeline.LoopOptions.Replaced). If
 	// it is nil, handlers get the *object.Object.
 	Decoding func() Decode
 
@@ -47,7 +46,7 @@ type ProcessorOptions struct {
 	Resync time.Duration // resync period of handlers without a period of their own; 0 is never
 }
 
-// Processor is a [pipeline.Sink] that delivers changes to handlers: to each in order and at its own pace, as
+// Processor is a pipeline.Sink that delivers changes to handlers: to each in order and at its own pace, as
 // client-go's sharedProcessor does. It is safe for concurrent use.
 type Processor struct {
 	opts     ProcessorOptions
@@ -63,8 +62,6 @@ type Processor struct {
 	stopped   bool
 	wg        sync.WaitGroup
 }
-
-var _ pipeline.Sink = (*Processor)(nil)
 
 // NewProcessor returns a processor without handlers.
 func NewProcessor(opts ProcessorOptions) *Processor {
@@ -188,10 +185,10 @@ func (p *Processor) Stop() {
 	p.wg.Wait()
 }
 
-// Wanted implements [pipeline.Sink].
+// Wanted implements pipeline.Sink.
 func (p *Processor) Wanted(bool) bool { return true }
 
-// Commit implements [pipeline.Sink]. The handlers get the changes one by one, but the new objects of a list as
+// Commit implements pipeline.Sink. The handlers get the changes one by one, but the new objects of a list as
 // one listing, which is read from the store. No handler is added in between.
 func (p *Processor) Commit(c store.Changeset, apply func() error) error {
 	p.mu.Lock()

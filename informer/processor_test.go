@@ -124,7 +124,7 @@ func TestJoinersSeeEachChangeOnce(t *testing.T) {
 		q.Start("10")
 		proc := informer.NewProcessor(informer.ProcessorOptions{Collection: coll})
 		require.NoError(t, proc.Start())
-		loop := pipeline.NewLoop(pipeline.LoopOptions{Name: "test", Queue: q, Collection: coll, Sinks: []pipeline.Sink{proc}})
+		loop := pipeline.NewLoop(pipeline.LoopOptions{Queue: q, Collection: coll, Sinks: []pipeline.Sink{proc}})
 		done := make(chan error, 1)
 		go func() { done <- loop.Run(context.Background()) }()
 

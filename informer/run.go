@@ -122,7 +122,7 @@ func (s *sharedIndexInformer) runPipeline(ctx context.Context, coll *opened) {
 	}
 	r := reflector.Options{Identity: s.identity, Logger: log, Observer: observer, Reason: reason}
 	l := pipeline.LoopOptions{
-		Name: o.id, Collection: coll, Flush: o.db.Flush, Replaced: s.indexer.decoder.reset,
+		Collection: coll, Flush: o.db.Flush, Replaced: s.indexer.decoder.reset,
 		Sinks: []pipeline.Sink{s.processor, observer.Stats}, StoreFailed: observer.StoreFailed,
 	}
 	s.readFrom(coll, &r, &l)

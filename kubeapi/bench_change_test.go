@@ -77,7 +77,7 @@ func BenchmarkChange(b *testing.B) {
 			queue.Start(strconv.Itoa(rv))
 			observer := make(applied)
 			loop := pipeline.NewLoop(pipeline.LoopOptions{
-				Name: "pods", Queue: queue, Collection: coll, Sinks: []pipeline.Sink{events, observer},
+				Queue: queue, Collection: coll, Sinks: []pipeline.Sink{events, observer},
 			})
 			done := make(chan error, 1)
 			go func() { done <- loop.Run(b.Context()) }()

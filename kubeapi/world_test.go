@@ -173,7 +173,7 @@ func (w *world) run() {
 	checkpoint := w.coll.State().RV
 	w.queue.Start(checkpoint)
 	loop := pipeline.NewLoop(pipeline.LoopOptions{
-		Name: "pods", Queue: w.queue, Collection: w.coll, Sinks: []pipeline.Sink{w.events},
+		Queue: w.queue, Collection: w.coll, Sinks: []pipeline.Sink{w.events},
 		Around: func(b deltafifo.Batch, apply func() error) error {
 			if !b.List {
 				time.Sleep(w.takes)

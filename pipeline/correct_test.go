@@ -128,7 +128,7 @@ func (m *serverModel) start(db store.DB) {
 	require.NoError(m.t, err)
 	m.coll, m.queue = coll, deltafifo.New(deltafifo.Options{KnownObjects: pipeline.KnownObjects{Collection: coll}})
 	m.queue.Start(coll.State().RV)
-	loop, done := pipeline.NewLoop(pipeline.LoopOptions{Name: "test", Queue: m.queue, Collection: coll}), make(chan error, 1)
+	loop, done := pipeline.NewLoop(pipeline.LoopOptions{Queue: m.queue, Collection: coll}), make(chan error, 1)
 	m.done = done
 	go func() { done <- loop.Run(context.Background()) }()
 	clear(m.answers)

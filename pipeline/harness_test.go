@@ -90,7 +90,7 @@ func startLoop(t *testing.T, coll store.Collection, takes time.Duration) *harnes
 	q.Start(coll.State().RV)
 	rec, stats := &recorder{}, pipeline.NewStats(clock.RealClock{})
 	loop := pipeline.NewLoop(pipeline.LoopOptions{
-		Name: "test", Queue: q, Collection: coll, Sinks: []pipeline.Sink{rec, stats}, StoreFailed: stats.StoreFailed,
+		Queue: q, Collection: coll, Sinks: []pipeline.Sink{rec, stats}, StoreFailed: stats.StoreFailed,
 		Around: func(b deltafifo.Batch, apply func() error) error {
 			if !b.List {
 				time.Sleep(takes)

@@ -20,7 +20,6 @@ import (
 
 // LoopOptions are the settings of a loop. Queue and Collection are needed.
 type LoopOptions struct {
-	Name       string
 	Queue      *deltafifo.Queue
 	Collection store.Collection
 
@@ -194,7 +193,7 @@ func (l *Loop) applyList(ctx context.Context, b deltafifo.Batch, diff difference
 	if l.list == nil {
 		r, err := l.opts.Collection.Replace()
 		if err != nil {
-			return fmt.Errorf("collection %s: %w", l.opts.Name, err)
+			return err
 		}
 		l.list = &list{replacement: r}
 		if !b.Replace.Force {

@@ -200,7 +200,7 @@ func TestOldObjectIsReadOnce(t *testing.T) {
 			q.Start(coll.State().RV)
 			done := make(chan error, 1)
 			go func() {
-				done <- pipeline.NewLoop(pipeline.LoopOptions{Name: "test", Queue: q, Collection: coll}).Run(context.Background())
+				done <- pipeline.NewLoop(pipeline.LoopOptions{Queue: q, Collection: coll}).Run(context.Background())
 			}()
 			t.Cleanup(func() { q.Close(); require.NoError(t, <-done) })
 			return q
@@ -240,7 +240,7 @@ func TestListedItemIsLookedUpOnce(t *testing.T) {
 		done := make(chan error, 1)
 		go func() {
 			done <- pipeline.NewLoop(pipeline.LoopOptions{
-				Name: "test", Queue: q, Collection: coll, Sinks: []pipeline.Sink{stats}, StoreFailed: stats.StoreFailed,
+				Queue: q, Collection: coll, Sinks: []pipeline.Sink{stats}, StoreFailed: stats.StoreFailed,
 			}).Run(context.Background())
 		}()
 		require.NoError(t, q.BeginReplace(t.Context(), deltafifo.Replace{}))
@@ -315,7 +315,7 @@ func TestModel(t *testing.T) {
 			checkStored(t, coll, states)
 			q := deltafifo.New(deltafifo.Options{KnownObjects: pipeline.KnownObjects{Collection: coll}})
 			q.Start(coll.State().RV)
-			loop := pipeline.NewLoop(pipeline.LoopOptions{Name: "test", Queue: q, Collection: coll})
+			loop := pipeline.NewLoop(pipeline.LoopOptions{Queue: q, Collection: coll})
 			done := make(chan error, 1)
 			ctx, crash := context.WithCancel(context.Background())
 			go func() { done <- loop.Run(ctx) }()

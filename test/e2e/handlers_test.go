@@ -107,7 +107,7 @@ func runPipeline(t *testing.T, cp *controlplane.ControlPlane, path string) *conf
 		Checkpoint: p.collection.State().Checkpoint, Reason: verdict.Reason, Observer: p,
 	})
 	loop := pipeline.NewLoop(pipeline.LoopOptions{
-		Name: info.ID, Queue: queue, Collection: p.collection, Sinks: []pipeline.Sink{processor},
+		Queue: queue, Collection: p.collection, Sinks: []pipeline.Sink{processor},
 	})
 
 	ctx, cancel := context.WithCancel(t.Context())

@@ -296,7 +296,7 @@ func (c *Collection) run(ctx context.Context, cluster *upstream.Cluster, member 
 		ConfirmDeletions: spec.Relist.ConfirmDeletions,
 		Observer:         c.Tracker, Logger: c.Log,
 	}, pipeline.LoopOptions{
-		Name: c.ID, Collection: c.stored, Flush: c.opts.DB.Flush,
+		Collection: c.stored, Flush: c.opts.DB.Flush,
 		Sinks: []pipeline.Sink{c.api.served.Events, c.Tracker}, StoreFailed: c.Tracker.StoreFailed,
 		Around: c.Tracker.progress.around, Clock: c.opts.Clock,
 	})

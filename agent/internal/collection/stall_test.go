@@ -66,7 +66,7 @@ func newHarness(t *testing.T) *harness {
 		c:     New(Spec{ID: "pods"}, Options{Clock: clock, Log: log}),
 	}
 	loop := pipeline.NewLoop(pipeline.LoopOptions{
-		Name: "pods", Queue: p.queue, Collection: p.store, Clock: clock, Around: p.c.Tracker.progress.around,
+		Queue: p.queue, Collection: p.store, Clock: clock, Around: p.c.Tracker.progress.around,
 		Sinks: []pipeline.Sink{p.c.Tracker}, StoreFailed: p.c.Tracker.StoreFailed,
 	})
 	p.queue.Start("1")

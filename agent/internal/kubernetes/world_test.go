@@ -145,7 +145,7 @@ func (w *world) follow(c *collection.Collection) {
 	queue := deltafifo.New(deltafifo.Options{KnownObjects: pipeline.KnownObjects{Collection: stored}})
 	queue.Start("")
 	loop := pipeline.NewLoop(pipeline.LoopOptions{
-		Name: c.ID, Queue: queue, Collection: stored, Sinks: []pipeline.Sink{c.Tracker}, Clock: w.clock,
+		Queue: queue, Collection: stored, Sinks: []pipeline.Sink{c.Tracker}, Clock: w.clock,
 	})
 	done := make(chan error)
 	go func() { done <- loop.Run(context.Background()) }()
