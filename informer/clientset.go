@@ -48,16 +48,13 @@ func isClientset(v any) bool {
 func accessors(clientset any) iter.Seq2[reflect.Value, reflect.Method] {
 	return func(yield func(reflect.Value, reflect.Method) bool) {
 		v := reflect.ValueOf(clientset)
-		if !v.IsValid() {
-			return
-		}
 		for i := range v.NumMethod() {
 			group := v.Method(i)
 			if t := group.Type(); t.NumIn() != 0 || t.NumOut() != 1 || t.Out(0).Kind() != reflect.Interface {
 				continue
 			}
-			for j := range group.Type().Out(0).NumMethod() {
-				if accessor := group.Type().Out(0).Method(j); listed(accessor) != nil && !yield(group, accessor) {
+			for accessor := range group.Type().Out(0).Methods() {
+				if listed(accessor) != nil && !yield(group, accessor) {
 					return
 				}
 			}

@@ -202,17 +202,12 @@ func (x *Indexer) GetByKey(key string) (item any, exists bool, err error) {
 }
 
 func (x *Indexer) get(key string) (any, error) {
+	read := x.reading()
 	if c := x.coll.inMemory(); c != nil {
-		decode := x.decoder.decoding()
-		o, err := c.Get(key)
-		switch {
-		case err == nil:
-			return decode(o)
-		case !errors.Is(err, store.ErrClosed): // if it was closed, the stored object is read
-			return nil, err
+		if item, err := read(c, key); !errors.Is(err, store.ErrClosed) { // if it was closed, the stored object is read
+			return item, err
 		}
 	}
-	read := x.reading()
 	v, err := x.coll.View()
 	if err != nil {
 		return nil, err
@@ -221,12 +216,12 @@ func (x *Indexer) get(key string) (any, error) {
 	return read(v, key)
 }
 
-// reading returns a function that reads and decodes objects, in views that are opened after the
-// call.
-func (x *Indexer) reading() func(v store.View, key string) (any, error) {
+// reading returns a function that reads and decodes objects, of a collection in memory or of views that are
+// opened after the call.
+func (x *Indexer) reading() func(v store.Lookup, key string) (any, error) {
 	decode := x.decoder.decoding()
 	kept := x.decoder.kept.Load()
-	return func(v store.View, key string) (any, error) {
+	return func(v store.Lookup, key string) (any, error) {
 		if kept != nil { // an object in the cache is not read from the store
 			h, err := v.Header(key)
 			if err != nil {

@@ -24,7 +24,7 @@ type sharedIndexInformer struct {
 	form      form
 	indexer   *Indexer
 	processor *Processor
-	stand     *cache.Reflector // the Reflector passed to watch error handlers; it never runs
+	stand     *cache.Reflector // never runs; for watch error handlers, as cache.DefaultWatchErrorHandler reads its name
 
 	mu         sync.Mutex // guards the fields below
 	watchError cache.WatchErrorHandlerWithContext
