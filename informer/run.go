@@ -117,9 +117,7 @@ func (s *sharedIndexInformer) runPipeline(ctx context.Context, coll *opened) {
 	case state.Skipped:
 		reason = store.ReasonSkipped
 	}
-	observer := &observer{
-		Stats: pipeline.NewStats(clock.RealClock{}), report: func(err error) { s.report(ctx, err) }, logger: log,
-	}
+	observer := &observer{Stats: pipeline.NewStats(clock.RealClock{}), report: func(err error) { s.report(ctx, err) }}
 	r := reflector.Options{Identity: s.identity, Logger: log, Observer: observer, Reason: reason}
 	l := pipeline.LoopOptions{
 		Collection: coll, Flush: o.db.Flush, Replaced: s.indexer.decoder.reset,
@@ -159,11 +157,10 @@ func (s *sharedIndexInformer) readFrom(coll store.Collection, r *reflector.Optio
 	}
 }
 
-// observer passes the reflector's events to the metrics, the log and the watch error handler.
+// observer passes the reflector's events to the metrics and the watch error handler.
 type observer struct {
 	*pipeline.Stats
 	report func(error) // calls the watch error handler
-	logger *slog.Logger
 }
 
 func (o *observer) Phase(p reflector.Phase, err error) {
@@ -175,7 +172,6 @@ func (o *observer) Phase(p reflector.Phase, err error) {
 
 func (o *observer) Skipped(err error) {
 	o.Stats.Skipped(err)
-	o.logger.Warn("skipped an object that can't be used", "error", err)
 	o.report(err)
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -71,7 +72,13 @@ func TestExpectedType(t *testing.T) {
 	other, err := object.Parse([]byte(`{"kind":"Pod","apiVersion":"example.com/v1","metadata":{"name":"x","resourceVersion":"152"}}`))
 	require.NoError(t, err)
 	s := &script{listItems: []*object.Object{pod("a", 3), other}, watches: []answer{{events: []watch.Event{{Type: watch.Added, Object: other}}, open: true}}}
-	log := play(t, s, time.Minute, func(o *reflector.Options) { initial(o); o.APIVersion = "v1" })
+	var lines bytes.Buffer
+	log := play(t, s, time.Minute, func(o *reflector.Options) {
+		initial(o)
+		o.APIVersion, o.Logger = "v1", slog.New(slog.NewTextHandler(&lines, nil))
+	})
+	skipped := `msg="skipped an object that can't be used" error="x: expected a v1 Pod, the server sent a example.com/v1 Pod"`
+	require.Equal(t, 2, strings.Count(lines.String(), skipped), "%s", &lines)
 	require.Equal(t, 1, has(log, "item"), "%q", log)
 	require.Zero(t, has(log, "add"), "%q", log)
 	require.Equal(t, []string{"skipped: x: expected a v1 Pod, the server sent a example.com/v1 Pod", "skip"}, log[len(log)-2:])

@@ -108,7 +108,7 @@ type Options struct {
 	// Observer is notified of the reflector's steps; may be nil.
 	Observer Observer
 
-	// Logger gets the state changes; nil discards them.
+	// Logger gets the state changes and the skipped objects; nil discards them.
 	Logger *slog.Logger
 
 	// Clock is the reflector's clock; nil is the real one.

@@ -291,7 +291,7 @@ func (r *Reflector) listOnce(ctx context.Context, cluster, schema string, pageSi
 		PageSize: pageSize, WatchTimeout: watchTimeout(r.opts.MinWatchTimeout), Deleted: r.opts.Queue.DropItem,
 		Progress: func(count, remaining int64) { r.opts.Observer.Listing(r.reason, count, remaining) },
 		Invalid: func(key string, err error) {
-			r.opts.Observer.Skipped(err)
+			r.skipped(err)
 			if key != "" {
 				r.opts.Queue.KeepItem(key)
 			}
@@ -332,10 +332,16 @@ func (r *Reflector) listOnce(ctx context.Context, cluster, schema string, pageSi
 	return list, r.opts.Queue.EndReplace(list.rv)
 }
 
-// expected reports whether an object is of the expected type. Others go to Observer.Skipped.
+// skipped reports an object or event of the server that can't be used.
+func (r *Reflector) skipped(err error) {
+	r.opts.Logger.Warn("skipped an object that can't be used", "error", err)
+	r.opts.Observer.Skipped(err)
+}
+
+// expected reports whether an object is of the expected type. Others are skipped.
 func (r *Reflector) expected(o *object.Object) bool {
 	if r.opts.Kind != "" && o.Kind() != r.opts.Kind || r.opts.APIVersion != "" && o.APIVersion() != r.opts.APIVersion {
-		r.opts.Observer.Skipped(fmt.Errorf("%s: expected a %s, the server sent a %s", o.Key(),
+		r.skipped(fmt.Errorf("%s: expected a %s, the server sent a %s", o.Key(),
 			typeName(r.opts.APIVersion, r.opts.Kind), typeName(o.APIVersion(), o.Kind())))
 		return false
 	}

@@ -153,7 +153,7 @@ func (r *Reflector) event(e watch.Event) error {
 	o, ok := e.Object.(*object.Object)
 	if !ok {
 		why := unusable(e)
-		r.opts.Observer.Skipped(why)
+		r.skipped(why)
 		if errors.Is(why, upstream.ErrWrongType) {
 			return r.opts.Queue.Skip()
 		}
@@ -179,13 +179,13 @@ func (r *Reflector) event(e watch.Event) error {
 			err = r.opts.Queue.Delete(o)
 		}
 	default:
-		r.opts.Observer.Skipped(fmt.Errorf("unknown event type %q", e.Type))
+		r.skipped(fmt.Errorf("unknown event type %q", e.Type))
 		return nil
 	}
 	switch {
 	case errors.Is(err, deltafifo.ErrUnusable):
 		// A retry would fail in the same way, and so would a list.
-		r.opts.Observer.Skipped(err)
+		r.skipped(err)
 	case err != nil:
 		return err
 	default:

@@ -95,7 +95,7 @@ type pendingSpec struct {
 func New(s Spec, opts Options) *Collection {
 	log := opts.Log.With("collection", s.ID)
 	c := &Collection{
-		ID: s.ID, Namespace: s.Namespace, Log: log, Tracker: NewTracker(opts.Clock, log),
+		ID: s.ID, Namespace: s.Namespace, Log: log, Tracker: NewTracker(opts.Clock),
 		opts: opts, reloaded: opts.Reloaded, wake: make(chan struct{}, 1), spec: s,
 	}
 	c.Tracker.onPhase = c.logRejection

@@ -28,7 +28,7 @@ func TestScopeIsCanonical(t *testing.T) {
 }
 
 func TestAppliedWakesWaiters(t *testing.T) {
-	track := NewTracker(clock.RealClock{}, slog.New(slog.DiscardHandler))
+	track := NewTracker(clock.RealClock{})
 	commit := func() { require.NoError(t, track.Commit(store.Changeset{}, func() error { return nil })) }
 	commit() // no one waits
 	first, same := track.NextChange(), track.NextChange()

@@ -1,7 +1,6 @@
 package collection
 
 import (
-	"log/slog"
 	"maps"
 	"sync"
 	"time"
@@ -34,7 +33,6 @@ type Tracker struct {
 	*counted
 	clock    clock.PassiveClock
 	progress *progress
-	log      *slog.Logger
 	onPhase  func(reflector.Phase, error)
 
 	began time.Time
@@ -71,10 +69,10 @@ var (
 	_ pipeline.Sink      = (*Tracker)(nil)
 )
 
-// NewTracker returns a tracker. It logs skipped events.
-func NewTracker(c clock.PassiveClock, log *slog.Logger) *Tracker {
+// NewTracker returns a tracker of a pipeline that has not started.
+func NewTracker(c clock.PassiveClock) *Tracker {
 	return &Tracker{
-		counted: pipeline.NewStats(c), clock: c, progress: &progress{clock: c}, log: log, onPhase: func(reflector.Phase, error) {},
+		counted: pipeline.NewStats(c), clock: c, progress: &progress{clock: c}, onPhase: func(reflector.Phase, error) {},
 		began: c.Now(), checks: make(chan struct{}, 1), stats: Stats{Drifts: map[DriftKind]int64{}},
 	}
 }
@@ -119,12 +117,6 @@ func (t *Tracker) Event(e watch.EventType, rv string) {
 	if e != watch.Bookmark {
 		t.update(func(*Stats) { t.hour.add(t.clock.Since(t.began)) })
 	}
-}
-
-// Skipped implements reflector.Observer.
-func (t *Tracker) Skipped(err error) {
-	t.counted.Skipped(err)
-	t.log.Warn("skipped an object that can't be used", "error", err)
 }
 
 // NextChange returns a channel that is closed at the next change of the stored objects.
