@@ -107,16 +107,7 @@ func (s *sharedIndexInformer) own(ctx context.Context) *opened {
 func (s *sharedIndexInformer) runPipeline(ctx context.Context, coll *opened) {
 	o := &s.indexer.opts
 	log := s.indexer.logger().With("collection", o.id)
-	state := coll.State()
-	var reason store.Reason
-	switch {
-	case !state.Synced:
-		reason = store.ReasonInitial
-	case coll.Info().Scope() != s.indexer.coll.info.Scope():
-		reason = store.ReasonScopeChanged
-	case state.Skipped:
-		reason = store.ReasonSkipped
-	}
+	reason := pipeline.ListReason(coll.Info(), s.indexer.coll.info, coll.State())
 	observer := &observer{Stats: pipeline.NewStats(clock.RealClock{}), report: func(err error) { s.report(ctx, err) }}
 	r := reflector.Options{Identity: s.identity, Logger: log, Observer: observer, Reason: reason}
 	l := pipeline.LoopOptions{

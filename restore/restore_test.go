@@ -138,31 +138,6 @@ func TestSetAsideTwiceInASecond(t *testing.T) {
 	require.NotEqual(t, moved[0], moved[1])
 }
 
-func TestJudge(t *testing.T) {
-	info := store.Info{ID: "pods", Version: "v1", Resource: "pods", Transform: "drop:a"}
-	synced := store.State{Synced: true, Checkpoint: store.Checkpoint{RV: "7"}}
-	change := func(f func(*store.Info)) store.Info { i := info; f(&i); return i }
-	for _, tc := range []struct {
-		name  string
-		want  store.Info
-		state store.State
-		text  string
-	}{
-		{"same", info, synced, "resume at RV 7"},
-		{"kind", change(func(i *store.Info) { i.Kind = "Pod" }), synced, "list: scope-changed"},
-		{"namespaces", change(func(i *store.Info) { i.Namespaced = !i.Namespaced }), synced, "list: scope-changed"},
-		{"never synced", info, store.State{}, "list: initial"},
-		{"selector", change(func(i *store.Info) { i.LabelSelector = "a=b" }), synced, "list: scope-changed"},
-		{"field", change(func(i *store.Info) { i.FieldSelector = "a=b" }), synced, "list: scope-changed"},
-		{"namespace", change(func(i *store.Info) { i.Namespace = "a" }), synced, "list: scope-changed"},
-		{"transform", change(func(i *store.Info) { i.Transform = "" }), synced, "list: scope-changed"},
-		{"version", change(func(i *store.Info) { i.Version = "v2" }), synced, "list: scope-changed"},
-		{"skipped", info, store.State{Synced: true, Checkpoint: store.Checkpoint{RV: "7", Skipped: true}}, "list: skipped-events"},
-	} {
-		require.Equal(t, tc.text, restore.Judge(info, tc.want, tc.state).String(), tc.name)
-	}
-}
-
 func write(t *testing.T, path string, b []byte) {
 	require.NoError(t, os.WriteFile(path, b, 0o600))
 }

@@ -19,7 +19,6 @@ import (
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/pipeline"
 	"github.com/snapcache/snapcache/reflector"
-	"github.com/snapcache/snapcache/restore"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt"
 	"github.com/snapcache/snapcache/test/controlplane"
@@ -93,10 +92,10 @@ func runPipeline(t *testing.T, cp *controlplane.ControlPlane, path string) *conf
 	p := &configMaps{handler: &recorder{t: t, calls: make(map[string][]string)}}
 	p.collection, err = db.Open(info)
 	require.NoError(t, err)
-	verdict := restore.Judge(p.collection.Info(), info, p.collection.State())
+	reason, checkpoint := pipeline.ListReason(p.collection.Info(), info, p.collection.State()), p.collection.State().Checkpoint
 
 	queue := deltafifo.New(deltafifo.Options{KnownObjects: pipeline.KnownObjects{Collection: p.collection}})
-	queue.Start(verdict.RV)
+	queue.Start(checkpoint.RV)
 	processor := informer.NewProcessor(informer.ProcessorOptions{Collection: p.collection})
 	_, err = processor.AddHandler(p.handler, cache.HandlerOptions{})
 	require.NoError(t, err)
@@ -104,7 +103,7 @@ func runPipeline(t *testing.T, cp *controlplane.ControlPlane, path string) *conf
 	refl := reflector.New(reflector.Options{
 		Queue: queue, Identity: cluster.Identity, Kind: resource.Kind,
 		Source:     cluster.Source(upstream.SourceOptions{Resource: resource, Prune: prune}),
-		Checkpoint: p.collection.State().Checkpoint, Reason: verdict.Reason, Observer: p,
+		Checkpoint: checkpoint, Reason: reason, Observer: p,
 	})
 	loop := pipeline.NewLoop(pipeline.LoopOptions{
 		Queue: queue, Collection: p.collection, Sinks: []pipeline.Sink{processor},

@@ -17,7 +17,6 @@ import (
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/pipeline"
 	"github.com/snapcache/snapcache/reflector"
-	"github.com/snapcache/snapcache/restore"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt"
 	"github.com/snapcache/snapcache/upstream"
@@ -64,7 +63,7 @@ type Collection struct {
 	// For the collection's own goroutine.
 	rejected upstream.ErrorClass // how the server rejects requests; empty while it accepts them
 	reloaded bool                // the configuration in force came from a reload
-	verdict  restore.Collection  // on the stored objects, when they were opened
+	reason   store.Reason        // why it must be listed, when it was opened; empty for a resume
 
 	wake chan struct{} // has a value once next was set
 
@@ -256,10 +255,15 @@ func (c *Collection) Open(r upstream.Resource) error {
 			c.Tracker.SetForbiddenFor(d)
 		}
 	}
-	c.verdict = c.definitionChanged(restore.Judge(stored.Info(), info, stored.State()), stored.Info(), info)
-	c.Tracker.setVerdict(c.verdict.String())
-	c.Log.Info("collection opened", "verdict", c.verdict.String(), "objects", stored.State().Count)
-	c.api.served.Events.Skip(stored.State().RV) // the loop may not start for hours
+	state := stored.State()
+	c.reason = c.definitionChanged(pipeline.ListReason(stored.Info(), info, state), stored.Info(), info)
+	verdict := "resume at RV " + state.RV
+	if c.reason != "" {
+		verdict = "list: " + string(c.reason)
+	}
+	c.Tracker.setVerdict(verdict)
+	c.Log.Info("collection opened", "verdict", verdict, "objects", state.Count)
+	c.api.served.Events.Skip(state.RV) // the loop may not start for hours
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.resource, c.stored = &r, stored
@@ -292,7 +296,7 @@ func (c *Collection) run(ctx context.Context, cluster *upstream.Cluster, member 
 		Source: source, Identity: cluster.Identity, Kind: c.resource.Kind,
 		Guards: []reflector.Guard{reflector.Canary(c.stored, source, c.Log)},
 		Schema: c.schema(), Member: c.sharing(member),
-		Reason: c.verdict.Reason, Jitter: spec.Jitter, ForeignCheckpoint: c.opts.ForeignCheckpoint,
+		Reason: c.reason, Jitter: spec.Jitter, ForeignCheckpoint: c.opts.ForeignCheckpoint,
 		ConfirmDeletions: spec.Relist.ConfirmDeletions,
 		Observer:         c.Tracker, Logger: c.Log,
 	}, pipeline.LoopOptions{

@@ -10,7 +10,6 @@ import (
 
 	"github.com/snapcache/snapcache/internal/sleep"
 	"github.com/snapcache/snapcache/reflector"
-	"github.com/snapcache/snapcache/restore"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/upstream"
 )
@@ -149,18 +148,18 @@ func (c *Collection) followVersion(ctx context.Context, cluster *upstream.Cluste
 	c.redefine(*was, is)
 }
 
-// definitionChanged turns the reason of a verdict into schema-changed if only the kind, the scope or the
+// definitionChanged turns scope-changed into schema-changed if only the kind, the scope or the
 // version differs, and the server chose it. It has not chosen a version that the configuration names.
-func (c *Collection) definitionChanged(verdict restore.Collection, stored, want store.Info) restore.Collection {
-	if verdict.Reason != store.ReasonScopeChanged {
-		return verdict
+func (c *Collection) definitionChanged(reason store.Reason, stored, want store.Info) store.Reason {
+	if reason != store.ReasonScopeChanged {
+		return reason
 	}
 	stored.Kind, stored.Namespaced = want.Kind, want.Namespaced
 	if c.Configured().Resource.Version == "" {
 		stored.Version = want.Version
 	}
 	if stored.Scope() == want.Scope() {
-		verdict.Reason = store.ReasonSchemaChanged
+		return store.ReasonSchemaChanged
 	}
-	return verdict
+	return reason
 }
