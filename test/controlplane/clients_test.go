@@ -12,13 +12,14 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // TestClients: the apiserver knows a client certificate's user and groups until it expires, the node
 // authorizer gives a kubelet its node and not another's, and the authority is published.
 func TestClients(t *testing.T) {
 	t.Parallel()
-	cp := start(t, controlplane.Options{APIServerArgs: []string{
+	cp := harness.ControlPlane(t, controlplane.Options{APIServerArgs: []string{
 		"--authorization-mode=Node", "--enable-admission-plugins=NodeRestriction",
 	}})
 	client := func(validity time.Duration) *kubernetes.Clientset {

@@ -20,24 +20,9 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
-
-// start starts a control plane that ends with the test.
-func start(t *testing.T, o controlplane.Options) *controlplane.ControlPlane {
-	t.Helper()
-	o.Log = t.Output()
-	cp, err := controlplane.Start(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := cp.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	return cp
-}
 
 func clientOf(t *testing.T, cp *controlplane.ControlPlane, user string) *kubernetes.Clientset {
 	t.Helper()
@@ -52,7 +37,7 @@ func clientOf(t *testing.T, cp *controlplane.ControlPlane, user string) *kuberne
 // part before.
 func TestLifecycle(t *testing.T) {
 	t.Parallel()
-	cp := start(t, controlplane.Options{})
+	cp := harness.ControlPlane(t, controlplane.Options{})
 	admin := clientOf(t, cp, controlplane.Admin)
 	url := cp.URL()
 
@@ -293,7 +278,7 @@ func testRestore(t *testing.T, cp *controlplane.ControlPlane, admin *kubernetes.
 	}
 
 	// The same data in another control plane beside this one.
-	other := start(t, controlplane.Options{EtcdData: saved})
+	other := harness.ControlPlane(t, controlplane.Options{EtcdData: saved})
 	pods, err := clientOf(t, other, controlplane.Reader).CoreV1().Pods("").List(t.Context(), metav1.ListOptions{})
 	if err != nil || len(pods.Items) != 12 {
 		t.Errorf("%d pods in the copy, want 12 (%v)", len(pods.Items), err)
@@ -319,7 +304,7 @@ func TestStartInExistingDirectory(t *testing.T) {
 	if err := first.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	second := start(t, controlplane.Options{Dir: dir})
+	second := harness.ControlPlane(t, controlplane.Options{Dir: dir})
 	if again := second.RESTConfig(controlplane.Reader); again.BearerToken != config.BearerToken || !bytes.Equal(again.CAData, config.CAData) {
 		t.Error("the credentials changed")
 	}

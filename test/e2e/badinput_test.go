@@ -22,6 +22,7 @@ import (
 
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 const twoResources = "- resource: configmaps\n- resource: pods"
@@ -42,7 +43,7 @@ const (
 func TestAgentStartErrors(t *testing.T) {
 	t.Parallel()
 	cp := quietControlPlane(t)
-	good := settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: twoResources}
+	good := settings{kubeconfig: harness.Kubeconfig(t, cp, controlplane.Admin), resources: twoResources}
 	cache := newCache(t, cp)
 	write := func(t *testing.T, x *site, name, text string) string {
 		path := filepath.Join(x.dir, name)
@@ -162,7 +163,7 @@ func TestServerRefusesTheAgent(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: twoResources})
+			x := newSite(t, settings{kubeconfig: harness.Kubeconfig(t, cp, controlplane.Admin), resources: twoResources})
 			good := x.kubeconfig
 			bad := changed(t, x, func(cfg *clientcmdapi.Config) { c.change(t, cfg) })
 
@@ -227,7 +228,7 @@ func TestUnusableDatabase(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: twoResources})
+			x := newSite(t, settings{kubeconfig: harness.Kubeconfig(t, cp, controlplane.Admin), resources: twoResources})
 			x.putDatabase(tc.garbage)
 			r := x.run("dump", "pods", "--db", x.db, "--socket", x.socket)
 			require.Equal(t, codeCorrupt, r.code, r.stderr)
@@ -260,7 +261,7 @@ func TestCorruptPage(t *testing.T) {
 	cache := newCache(t, cp)
 	const page = 4096
 	used := len(bytes.TrimRight(cache, "\x00"))
-	x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: twoResources})
+	x := newSite(t, settings{kubeconfig: harness.Kubeconfig(t, cp, controlplane.Admin), resources: twoResources})
 	corrupt := 0
 	for at := 2 * page; at < used; at += page { // from behind the two meta pages
 		bad := bytes.Clone(cache)
@@ -296,7 +297,7 @@ func TestCorruptPage(t *testing.T) {
 func TestDatabaseInUse(t *testing.T) {
 	t.Parallel()
 	cp := quietControlPlane(t)
-	x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: twoResources})
+	x := newSite(t, settings{kubeconfig: harness.Kubeconfig(t, cp, controlplane.Admin), resources: twoResources})
 	a := x.start()
 	a.requireServers(cp, twoIDs...)
 
@@ -326,7 +327,7 @@ func TestDatabaseInUse(t *testing.T) {
 func TestReaderErrors(t *testing.T) {
 	t.Parallel()
 	cp := quietControlPlane(t)
-	x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: twoResources})
+	x := newSite(t, settings{kubeconfig: harness.Kubeconfig(t, cp, controlplane.Admin), resources: twoResources})
 
 	// Before there is a database.
 	for _, args := range [][]string{{"dump", "pods"}, {"inspect"}} {
@@ -367,11 +368,11 @@ func TestReaderErrors(t *testing.T) {
 // newCache returns the database of an agent that had caught up.
 func newCache(t *testing.T, cp *controlplane.ControlPlane) []byte {
 	t.Helper()
-	x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: twoResources})
+	x := newSite(t, settings{kubeconfig: harness.Kubeconfig(t, cp, controlplane.Admin), resources: twoResources})
 	a := x.start()
 	a.requireServers(cp, twoIDs...)
 	a.stop()
-	return fileContent(t, x.db)
+	return harness.ReadFile(t, x.db)
 }
 
 // putDatabase writes b as the agent's database.
@@ -429,19 +430,9 @@ func noise(n int) []byte {
 	return b
 }
 
-// fileContent returns the content of a file, or nil if there is none.
-func fileContent(t *testing.T, path string) []byte {
-	t.Helper()
-	b, err := os.ReadFile(path)
-	if !os.IsNotExist(err) {
-		require.NoError(t, err)
-	}
-	return b
-}
-
 func requireSameFile(t *testing.T, want []byte, path string) {
 	t.Helper()
-	got := fileContent(t, path)
+	got := harness.ReadFile(t, path)
 	if string(got) != string(want) {
 		t.Fatalf("%s was changed: it has %d bytes and had %d", path, len(got), len(want))
 	}

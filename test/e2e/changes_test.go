@@ -22,6 +22,7 @@ import (
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
@@ -34,9 +35,9 @@ const shownWithin = 5 * time.Second
 // file; since the beginning and since each stop. A changed scope starts the history over.
 func TestChanges(t *testing.T) {
 	t.Parallel()
-	cp := newControlPlane(t)
+	cp := harness.ControlPlane(t, controlplane.Options{})
 	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{ConfigMaps: 60, Namespaces: 3}))
-	s := settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: "- resource: configmaps"}
+	s := settings{kubeconfig: harness.Kubeconfig(t, cp, controlplane.Admin), resources: "- resource: configmaps"}
 	x := newSite(t, s)
 	d := newDoer(t, cp)
 	a := x.start()
@@ -127,8 +128,7 @@ var changesNamespace = objects.Namespace(0)
 
 func newDoer(t *testing.T, cp *controlplane.ControlPlane) *doer {
 	t.Helper()
-	client, err := dynamic.NewForConfig(cp.RESTConfig(controlplane.Admin))
-	require.NoError(t, err)
+	client := harness.Dynamic(t, cp.RESTConfig(controlplane.Admin))
 	d := &doer{t: t, client: client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}).Namespace(changesNamespace)}
 	for key := range onServer(t, cp, "configmaps") {
 		if ns, name, _ := strings.Cut(key, "/"); ns == changesNamespace {

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
@@ -43,7 +44,7 @@ type churned struct {
 
 func newChurned(t *testing.T) *churned {
 	t.Helper()
-	x := &churned{cp: newControlPlane(t), histories: make(map[string]*history)}
+	x := &churned{cp: harness.ControlPlane(t, controlplane.Options{}), histories: make(map[string]*history)}
 	require.NoError(t, objects.Seed(t.Context(), x.cp, objects.SeedOptions{Pods: 40, ConfigMaps: 60, Widgets: 50, Namespaces: 4}))
 	for id, resource := range killed {
 		x.histories[id] = record(t, x.cp, resource)
@@ -56,7 +57,7 @@ func newChurned(t *testing.T) *churned {
 // settings returns the settings of an agent that caches everything that changes.
 func (x *churned) settings(t *testing.T) settings {
 	t.Helper()
-	return settings{kubeconfig: kubeconfig(t, x.cp, controlplane.Admin), resources: `
+	return settings{kubeconfig: harness.Kubeconfig(t, x.cp, controlplane.Admin), resources: `
 - resource: configmaps
 - resource: pods
 - resource: widgets.v1.example.com

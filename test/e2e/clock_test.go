@@ -17,6 +17,7 @@ import (
 
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
@@ -58,13 +59,11 @@ func moved() (seconds int64) { return *(*int64)(unsafe.Pointer(&movedBy[0])) }
 // timers are as always.
 func buildMoved(t *testing.T) (program string) {
 	t.Helper()
-	root, err := controlplane.Root()
-	require.NoError(t, err)
+	root := harness.Root(t)
 	goroot, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
 	require.NoError(t, err)
 	original := filepath.Join(strings.TrimSpace(string(goroot)), "src", "time", "time.go")
-	source, err := os.ReadFile(original)
-	require.NoError(t, err)
+	source := harness.ReadFile(t, original)
 	const reads = "\tsec, nsec, mono := runtimeNow()\n\tif mono == 0 {"
 	require.Equal(t, 1, strings.Count(string(source), reads), original)
 	text := strings.Replace(string(source), reads, "\tsec, nsec, mono := runtimeNow()\n\tsec += moved()\n\tif mono == 0 {", 1)
@@ -91,11 +90,11 @@ func buildMoved(t *testing.T) (program string) {
 // and far ahead, and sets it while they run. Nothing is called fresh, and nothing is deleted.
 func TestWrongClock(t *testing.T) {
 	t.Parallel()
-	cp := newControlPlane(t)
+	cp := harness.ControlPlane(t, controlplane.Options{})
 	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{ConfigMaps: 10, Pods: 5, Namespaces: 1}))
-	network := newProxy(t, cp, controlplane.Admin)
+	network := harness.NetworkOf(t, harness.Kubeconfig(t, cp, controlplane.Admin))
 	x := newSite(t, settings{
-		kubeconfig: network.kubeconfig,
+		kubeconfig: network.Kubeconfig,
 		resources:  "- resource: configmaps\n- {resource: pods, staleness: {policy: refuse, maxAge: 1h}}",
 		more:       "health: {maxStaleness: 1h}\nsnapshots: {interval: 10m}",
 	})
@@ -122,7 +121,7 @@ func TestWrongClock(t *testing.T) {
 	first := a.awaitStatus()["configmaps"].HistorySince.RV
 	a.stop()
 	require.Equal(t, 1, snapshots())
-	network.down()
+	network.Down()
 
 	// offline waits until the agent knows that there is no server.
 	offline := func(a *agent) {
@@ -177,7 +176,7 @@ func TestWrongClock(t *testing.T) {
 	requireRight(a)
 	a.stop()
 
-	network.up()
+	network.Up()
 	set(11 * time.Minute) // the next one is due, since it counts from the snapshot that is not of the future
 	a = x.start()
 	a.requireServers(cp, twoIDs...)

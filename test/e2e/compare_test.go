@@ -17,6 +17,7 @@ import (
 
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
@@ -130,8 +131,7 @@ func onServer(t *testing.T, cp *controlplane.ControlPlane, id string) content {
 // managedFields like the cache, except for services, of which the tests' configurations keep them.
 func allOnServer(t *testing.T, cp *controlplane.ControlPlane, ids ...string) map[string]content {
 	t.Helper()
-	out, err := cp.Kubectl(t.Context(), "get", strings.Join(ids, ","), "-A", "-o", "json", "--show-managed-fields")
-	require.NoError(t, err)
+	out := harness.Kubectl(t, cp, "get", strings.Join(ids, ","), "-A", "-o", "json", "--show-managed-fields")
 	byKind := make(map[string]content)
 	all := make(map[string]content)
 	for _, id := range ids {

@@ -15,10 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
 
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // TestConversionWebhookGone: the cached version of a custom resource is not the stored one, and the webhook
@@ -26,16 +26,15 @@ import (
 // a client reads or not. Once the conversion works, it heals by itself.
 func TestConversionWebhookGone(t *testing.T) {
 	t.Parallel()
-	cp := newControlPlane(t)
-	client, err := dynamic.NewForConfig(cp.RESTConfig(controlplane.Admin))
-	require.NoError(t, err)
+	cp := harness.ControlPlane(t, controlplane.Options{})
+	client := harness.Dynamic(t, cp.RESTConfig(controlplane.Admin))
 	version := func(name string, stored bool) map[string]any {
 		return map[string]any{"name": name, "served": true, "storage": stored, "schema": map[string]any{
 			"openAPIV3Schema": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true},
 		}}
 	}
 	definitions := client.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
-	_, err = definitions.Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
+	_, err := definitions.Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": "gadgets.example.com"},
 		"spec": map[string]any{
 			"group": "example.com", "scope": "Namespaced", "names": map[string]any{"plural": "gadgets", "singular": "gadget", "kind": "Gadget"},
@@ -71,7 +70,7 @@ func TestConversionWebhookGone(t *testing.T) {
 	}
 	converts := byWebhook(webhook.URL, webhook.authority)
 	convert(converts)
-	x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: "- resource: gadgets.v2.example.com", more: "health: {maxStaleness: 1s}"})
+	x := newSite(t, settings{kubeconfig: harness.Kubeconfig(t, cp, controlplane.Admin), resources: "- resource: gadgets.v2.example.com", more: "health: {maxStaleness: 1s}"})
 	a := x.start()
 	a.awaitCaughtUp(anywhere("gadgets.example.com"))
 
@@ -83,7 +82,7 @@ func TestConversionWebhookGone(t *testing.T) {
 		{"two", func() { webhook.gone.Store(true) }, func() { webhook.gone.Store(false) }, true},
 		{"three", func() { webhook.gone.Store(true) }, func() { webhook.gone.Store(false) }, false},
 		// The server ends all watches when a definition changes.
-		{"four", func() { convert(byWebhook("https://"+freeAddress(t)+"/convert", nil)) }, func() { convert(converts) }, true},
+		{"four", func() { convert(byWebhook("https://"+harness.FreeAddress(t)+"/convert", nil)) }, func() { convert(converts) }, true},
 	} {
 		c.gone()
 		require.NoError(t, create(c.name))

@@ -15,6 +15,7 @@ import (
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
@@ -23,10 +24,10 @@ import (
 // reports the record as corrupt, and gets the object again without a list.
 func TestCorruptRecord(t *testing.T) {
 	t.Parallel()
-	cp := newControlPlane(t)
+	cp := harness.ControlPlane(t, controlplane.Options{})
 	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{ConfigMaps: 50, Pods: 20, Widgets: 20}))
 	ids := []string{"configmaps", "pods", "widgets.example.com"}
-	x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: `
+	x := newSite(t, settings{kubeconfig: harness.Kubeconfig(t, cp, controlplane.Admin), resources: `
 - resource: configmaps
 - resource: pods
   fieldSelector: metadata.namespace!=nowhere
@@ -45,9 +46,8 @@ func TestCorruptRecord(t *testing.T) {
 		x.damageRecord(string(o.GetUID()))
 	}
 	gone := unstructured.Unstructured{Object: onServer(t, cp, "widgets.example.com")[corrupt["widgets.example.com"]]}
-	_, err := cp.Kubectl(t.Context(), "delete", "widgets.example.com", "-n", gone.GetNamespace(), gone.GetName())
-	require.NoError(t, err)
-	_, err = objects.Touch(t.Context(), cp.RESTConfig(controlplane.Admin), "widgets", 1)
+	harness.Kubectl(t, cp, "delete", "widgets.example.com", "-n", gone.GetNamespace(), gone.GetName())
+	_, err := objects.Touch(t.Context(), cp.RESTConfig(controlplane.Admin), "widgets", 1)
 	require.NoError(t, err)
 
 	before := totals(t, cp)
@@ -102,7 +102,7 @@ func rvOf(o map[string]any) string {
 // still have it.
 func (x *site) damageRecord(uid string) {
 	x.t.Helper()
-	b := fileContent(x.t, x.db)
+	b := harness.ReadFile(x.t, x.db)
 	header := append([]byte{byte(len(uid))}, uid...) // in a JSON text a quote comes before it
 	found := false
 	for i := 0; ; i += len(header) {

@@ -13,10 +13,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
@@ -30,11 +30,10 @@ const deepest = 9_993
 // event, because these add levels.
 func TestDeepObjects(t *testing.T) {
 	t.Parallel()
-	cp := newControlPlane(t)
+	cp := harness.ControlPlane(t, controlplane.Options{})
 	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{Widgets: 2}))
 	cfg := cp.RESTConfig(controlplane.Admin)
-	client, err := dynamic.NewForConfig(cfg)
-	require.NoError(t, err)
+	client := harness.Dynamic(t, cfg)
 	definitions := client.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
 	patch, err := json.Marshal([]map[string]any{{
 		"op": "add", "path": "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/tree",
@@ -71,7 +70,7 @@ func TestDeepObjects(t *testing.T) {
 		return stored, nil
 	})
 
-	x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: "- resource: widgets.example.com"})
+	x := newSite(t, settings{kubeconfig: harness.Kubeconfig(t, cp, controlplane.Admin), resources: "- resource: widgets.example.com"})
 	a := x.start()
 	require.EqualValues(t, 2+n, a.awaitCaughtUp(anywhere("widgets.example.com"))["widgets.example.com"].Objects)
 	rv, _ := create("watched")

@@ -22,10 +22,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // definitionPatience is how soon a change of a definition must be served. A change that waits for the
@@ -153,15 +153,13 @@ type definitionWorld struct {
 
 func newDefinitionWorld(t *testing.T) *definitionWorld {
 	t.Helper()
-	cp := newControlPlane(t)
+	cp := harness.ControlPlane(t, controlplane.Options{})
 	createTills(t, cp)
 	config := cp.RESTConfig(controlplane.Admin)
-	client, err := dynamic.NewForConfig(config)
-	require.NoError(t, err)
+	client := harness.Dynamic(t, config)
 	plain, err := rest.HTTPClientFor(config)
 	require.NoError(t, err)
-	typed, err := kubernetes.NewForConfig(config)
-	require.NoError(t, err)
+	typed := harness.Clientset(t, config)
 	role := metav1.ObjectMeta{Name: "tills"}
 	_, err = typed.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: role, Rules: []rbacv1.PolicyRule{{
 		APIGroups: []string{"shop.example.com"}, Resources: []string{"tills"}, Verbs: []string{"get", "list", "watch"},
@@ -200,7 +198,7 @@ func (w *definitionWorld) createTill(kind, namespace string) {
 
 // site makes the directory of an agent of a user that serves the Kubernetes API on a socket.
 func (w *definitionWorld) site(user string) *site {
-	x := newSite(w.t, settings{kubeconfig: kubeconfig(w.t, w.cp, user), resources: "- resource: tills.shop.example.com"})
+	x := newSite(w.t, settings{kubeconfig: harness.Kubeconfig(w.t, w.cp, user), resources: "- resource: tills.shop.example.com"})
 	x.configure(settings{
 		kubeconfig: x.kubeconfig, resources: "- resource: tills.shop.example.com",
 		more: "kubernetesAPI: {socket: " + x.dir + "/kube.sock}",
@@ -384,7 +382,7 @@ func TestScopeOfConfiguredNamespace(t *testing.T) {
 	w := newDefinitionWorld(t)
 	const id = "tills.shop.example.com@default"
 	x := newSite(t, settings{
-		kubeconfig: kubeconfig(t, w.cp, controlplane.Admin),
+		kubeconfig: harness.Kubeconfig(t, w.cp, controlplane.Admin),
 		resources:  "- {resource: tills.shop.example.com, namespaces: [default]}\n- resource: configmaps",
 	})
 	a := x.start()

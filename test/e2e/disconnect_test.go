@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
@@ -16,10 +17,10 @@ import (
 func TestDurableAfterDisconnect(t *testing.T) {
 	t.Parallel()
 	const id = "configmaps"
-	cp := newControlPlane(t)
+	cp := harness.ControlPlane(t, controlplane.Options{})
 	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{ConfigMaps: 20}))
-	network := newProxy(t, cp, controlplane.Admin)
-	x := newSite(t, settings{kubeconfig: network.kubeconfig, resources: "- resource: " + id, commitInterval: "5m"})
+	network := harness.NetworkOf(t, harness.Kubeconfig(t, cp, controlplane.Admin))
+	x := newSite(t, settings{kubeconfig: network.Kubeconfig, resources: "- resource: " + id, commitInterval: "5m"})
 
 	changed := func(a *agent) string {
 		touchAll(t, cp, id)
@@ -40,7 +41,7 @@ func TestDurableAfterDisconnect(t *testing.T) {
 	rv = changed(a)
 	commits := func() int { return a.counters("snapcache_store_commits_total", "", "").total() }
 	before := commits()
-	network.down()
+	network.Down()
 	poll(t, "the event is committed", nil, func(context.Context) (bool, error) { return commits() > before, nil })
 	a.kill()
 	require.GreaterOrEqual(t, compareRV(t)(stored(), rv), 0, "the file is at %s, the watch had sent up to %s", stored(), rv)

@@ -21,6 +21,7 @@ import (
 
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // word returns random letters that occur nowhere else and are valid in a name.
@@ -99,7 +100,7 @@ func (a *agent) metricsText() []byte {
 // another key and none, and each time starts without a list; with a wrong key it does not start.
 func TestEncryption(t *testing.T) {
 	t.Parallel()
-	cp := newControlPlane(t)
+	cp := harness.ControlPlane(t, controlplane.Options{})
 	var words []string // content, which must be nowhere in clear
 	next := func() string { words = append(words, word()); return words[len(words)-1] }
 	var b strings.Builder
@@ -112,10 +113,9 @@ func TestEncryption(t *testing.T) {
 	}
 	manifest := filepath.Join(t.TempDir(), "manifest.yaml")
 	require.NoError(t, os.WriteFile(manifest, []byte(b.String()), 0o600))
-	_, err := cp.Kubectl(t.Context(), "apply", "--server-side", "-f", manifest)
-	require.NoError(t, err)
+	harness.Kubectl(t, cp, "apply", "--server-side", "-f", manifest)
 
-	s := settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: `
+	s := settings{kubeconfig: harness.Kubeconfig(t, cp, controlplane.Admin), resources: `
 - resource: configmaps
   indexes: [{name: app, label: app}]
 - resource: namespaces
@@ -132,8 +132,7 @@ func TestEncryption(t *testing.T) {
 	a.requireServers(cp, ids...)
 	require.Equal(t, 40, len(lines(x.must("dump", "configmaps", "-n", namespace, "-o", "name"))), "in the order of names, by namespace")
 	a.kill()
-	_, err = cp.Kubectl(t.Context(), "delete", "configmap", "-n", namespace, names[0], names[1])
-	require.NoError(t, err)
+	harness.Kubectl(t, cp, "delete", "configmap", "-n", namespace, names[0], names[1])
 	a = x.start()
 	a.requireServers(cp, ids...)
 	require.Len(t, a.counters("snapcache_store_encrypted", "", "key"), 1)
@@ -155,8 +154,7 @@ func TestEncryption(t *testing.T) {
 		})
 	}))
 	require.NoError(t, db.Close())
-	raw, err := os.ReadFile(x.db)
-	require.NoError(t, err)
+	raw := harness.ReadFile(t, x.db)
 	for at := bytes.Index(raw, record); at >= 0; at = bytes.Index(raw, record) { // an old page may have it too
 		raw[at+20] ^= 1
 	}
@@ -173,21 +171,18 @@ func TestEncryption(t *testing.T) {
 	a.requireServers(cp, ids...)
 	texts["metrics after damage"] = a.metricsText()
 	a.stop()
-	log, err := os.ReadFile(x.log)
-	require.NoError(t, err)
+	log := harness.ReadFile(t, x.log)
 	require.Contains(t, string(log), "a stored record is corrupt")
 	x.requireNoneOf(words, texts)
 
 	// Without its key the agent does not start, and the file stays.
-	before, err := os.ReadFile(x.db)
-	require.NoError(t, err)
+	before := harness.ReadFile(t, x.db)
 	for _, keys := range []string{"", "encryption:\n  keyFile: ./two.key"} {
 		x.configure(withKeys(keys))
 		a = x.start()
 		require.Equal(t, 2, a.wait())
 		require.Contains(t, x.tail(), "no key for the database")
-		after, err := os.ReadFile(x.db)
-		require.NoError(t, err)
+		after := harness.ReadFile(t, x.db)
 		require.True(t, bytes.Equal(before, after))
 	}
 
@@ -211,7 +206,6 @@ func TestEncryption(t *testing.T) {
 		}
 		a.stop()
 	}
-	raw, err = os.ReadFile(x.db)
-	require.NoError(t, err)
+	raw = harness.ReadFile(t, x.db)
 	require.True(t, slices.ContainsFunc(words, func(w string) bool { return bytes.Contains(raw, []byte(w)) }), "in clear it is found")
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // slowEtcd is a proxy before an etcd that holds back watch events; other requests pass at once. An
@@ -37,7 +39,7 @@ func newSlowEtcd(t *testing.T, target string) *slowEtcd {
 		Transport:      transport, FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0), // it logs each client that goes
 		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 	}
-	l, err := net.Listen("tcp", freeAddress(t))
+	l, err := net.Listen("tcp", harness.FreeAddress(t))
 	require.NoError(t, err)
 	s.url = "http://" + l.Addr().String()
 	srv := &http.Server{Handler: forward, Protocols: &plain, ErrorLog: log.New(t.Output(), "slow etcd: ", 0)} //nolint:gosec // a server of a test

@@ -7,11 +7,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic"
 
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
@@ -27,9 +27,9 @@ const expiredUpdated, expiredDeleted, expiredAdded = 30, 7, 5
 // must list for the reason `expired`, and write exactly what changed.
 func TestExpiredWhileStopped(t *testing.T) {
 	t.Parallel()
-	cp := newControlPlane(t)
+	cp := harness.ControlPlane(t, controlplane.Options{})
 	require.NoError(t, objects.Seed(t.Context(), cp, expiredSeed))
-	x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: `
+	x := newSite(t, settings{kubeconfig: harness.Kubeconfig(t, cp, controlplane.Admin), resources: `
 - resource: configmaps
 - resource: services
   transform: {keepManagedFields: true}
@@ -59,10 +59,10 @@ func TestExpiredWhileStopped(t *testing.T) {
 // to etcd while the apiserver is down.
 func TestExpiredWhileRunning(t *testing.T) {
 	t.Parallel()
-	cp := newControlPlane(t)
+	cp := harness.ControlPlane(t, controlplane.Options{})
 	const pods, more = 60, 90
 	require.NoError(t, objects.SeedPodsDirect(t.Context(), cp, pods))
-	x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: "- resource: pods"})
+	x := newSite(t, settings{kubeconfig: harness.Kubeconfig(t, cp, controlplane.Admin), resources: "- resource: pods"})
 	a := x.start()
 	a.requireServers(cp, "pods")
 	require.Equal(t, pods, a.changes("pods")["added"])
@@ -93,8 +93,7 @@ func changeConfigMaps(t *testing.T, cp *controlplane.ControlPlane) (updated, del
 	t.Helper()
 	updated, err := objects.Touch(t.Context(), cp.RESTConfig(controlplane.Admin), "configmaps", expiredUpdated)
 	require.NoError(t, err)
-	client, err := dynamic.NewForConfig(cp.RESTConfig(controlplane.Admin))
-	require.NoError(t, err)
+	client := harness.Dynamic(t, cp.RESTConfig(controlplane.Admin))
 	configmaps := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"})
 	list, err := configmaps.List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
@@ -108,9 +109,9 @@ func (k *killing) command(args ...string) func() {
 func TestFaultKill(t *testing.T) {
 	t.Parallel()
 	random := random(t)
-	cp := newControlPlane(t)
+	cp := harness.ControlPlane(t, controlplane.Options{})
 	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{ConfigMaps: times(600, 3000), Widgets: 60, Namespaces: 4}))
-	k := &killing{t: t, x: newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin)}), random: random, keys: anyKeys(random)}
+	k := &killing{t: t, x: newSite(t, settings{kubeconfig: harness.Kubeconfig(t, cp, controlplane.Admin)}), random: random, keys: anyKeys(random)}
 	k.x.writeKeys()
 	k.configure()
 	truth := recordTruth(t, cp)

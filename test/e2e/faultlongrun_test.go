@@ -21,6 +21,8 @@ import (
 
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
@@ -86,11 +88,11 @@ type save struct {
 }
 
 func startRun(t *testing.T) *anyFaults {
-	cp := newControlPlane(t)
+	cp := harness.ControlPlane(t, controlplane.Options{})
 	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{ConfigMaps: 120, Pods: 60, Widgets: 60, Namespaces: 4}))
 	g := newGateway(t, cp)
 	random := random(t)
-	s := settings{kubeconfig: g.kubeconfig, more: anyKeys(random), resources: "- resource: configmaps\n- resource: pods\n- resource: widgets.example.com"}
+	s := settings{kubeconfig: g.Kubeconfig, more: anyKeys(random), resources: "- resource: configmaps\n- resource: pods\n- resource: widgets.example.com"}
 	x := newSite(t, s)
 	x.writeKeys()
 	x.env = []string{"HTTP2_READ_IDLE_TIMEOUT_SECONDS=3", "HTTP2_PING_TIMEOUT_SECONDS=2"}
@@ -165,15 +167,15 @@ var runFaults = []runFault{
 	}},
 	{"etcd saved", 3, (*anyFaults).save},
 	{"etcd restored", 3, (*anyFaults).restore},
-	{"network cut", 3, func(r *anyFaults) { r.g.down(); r.wait(2000); r.g.up() }},
-	{"no answer", 1, func(r *anyFaults) { r.g.hang(); r.wait(3000); r.g.up() }},
-	{"half-open connections", 2, func(r *anyFaults) { r.g.lose() }},
+	{"network cut", 3, func(r *anyFaults) { r.g.Down(); r.wait(2000); r.g.Up() }},
+	{"no answer", 1, func(r *anyFaults) { r.g.Hang(); r.wait(3000); r.g.Up() }},
+	{"half-open connections", 2, func(r *anyFaults) { r.g.Lose() }},
 	{"refusals", 2, func(r *anyFaults) {
 		codes := []int{0, http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable}
 		choices := rand.New(rand.NewPCG(r.random.Uint64(), 0)) //nolint:gosec // choices of a test
 		r.g.answer(func(*http.Request) int { return codes[choices.IntN(len(codes))] })
-		r.g.down()
-		r.g.up()
+		r.g.Down()
+		r.g.Up()
 		r.wait(4000)
 		r.g.answer(nil)
 	}},
@@ -192,8 +194,8 @@ var runFaults = []runFault{
 			}
 			return 0
 		})
-		r.g.down()
-		r.g.up()
+		r.g.Down()
+		r.g.Up()
 		poll(r.t, "lists are refused", nil, func(context.Context) (bool, error) { return r.g.answered() >= 4, nil })
 		r.restore()
 		r.wait(3000) // long enough, or not, for it to pass the checkpoint

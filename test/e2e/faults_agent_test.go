@@ -13,10 +13,10 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 	"github.com/snapcache/snapcache/test/e2e/faultfs"
 )
@@ -34,9 +34,9 @@ func (x *site) onDisk(d *faultfs.Disk, s settings) {
 func TestFaultDiskFullAgent(t *testing.T) {
 	t.Parallel()
 	disk := faultfs.New(t, 1)
-	cp := newControlPlane(t)
+	cp := harness.ControlPlane(t, controlplane.Options{})
 	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{ConfigMaps: 60, Namespaces: 4}))
-	s := settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: `
+	s := settings{kubeconfig: harness.Kubeconfig(t, cp, controlplane.Admin), resources: `
 - resource: configmaps
 `}
 	x := newSite(t, s)
@@ -90,18 +90,17 @@ func TestFaultDiskFullForLong(t *testing.T) {
 		most = 64<<20 + 4<<20 + 8<<20
 	)
 	disk := faultfs.New(t, 1)
-	cp := newControlPlane(t)
-	network := newProxy(t, cp, controlplane.Admin)
-	s := settings{kubeconfig: network.kubeconfig, resources: "- resource: configmaps"}
+	cp := harness.ControlPlane(t, controlplane.Options{})
+	network := harness.NetworkOf(t, harness.Kubeconfig(t, cp, controlplane.Admin))
+	s := settings{kubeconfig: network.Kubeconfig, resources: "- resource: configmaps"}
 	x := newSite(t, s)
 	x.onDisk(disk, s)
 	a := x.start()
 	a.requireServers(cp, "configmaps")
-	before := network.answered.Load()
+	before := network.Received()
 
 	disk.Set(faultfs.Faults{Space: disk.Counts().Used, NoSpace: faultfs.Always})
-	client, err := kubernetes.NewForConfig(cp.RESTConfig(controlplane.Admin))
-	require.NoError(t, err)
+	client := harness.Clientset(t, cp.RESTConfig(controlplane.Admin))
 	noise := make([]byte, size*3/4)
 	for i := range count {
 		for at := range noise {
@@ -116,7 +115,7 @@ func TestFaultDiskFullForLong(t *testing.T) {
 	x.awaitLog("there is no room for more")
 	require.Contains(t, string(x.must("status")), "changes can't be stored")
 	require.Less(t, len(x.cached("configmaps")), most/size)
-	require.Less(t, network.answered.Load()-before, int64(most), "the agent read on although it could not store")
+	require.Less(t, network.Received()-before, int64(most), "the agent read on although it could not store")
 
 	disk.Set(faultfs.Faults{})
 	a.requireServers(cp, "configmaps")
@@ -132,7 +131,7 @@ func TestFaultDiskFullForLong(t *testing.T) {
 func (x *site) awaitLog(text string) {
 	x.t.Helper()
 	poll(x.t, "the log contains "+text, nil, func(context.Context) (bool, error) {
-		return strings.Contains(string(fileContent(x.t, x.log)), text), nil
+		return strings.Contains(string(harness.ReadFile(x.t, x.log)), text), nil
 	})
 }
 
@@ -151,8 +150,8 @@ func TestFaultPowerCutAgent(t *testing.T) {
 	finish := func() *agent {
 		a := x.start()
 		a.awaitCaughtUp(anywhere(server.ids...))
-		require.NotContains(t, string(fileContent(t, x.log)), "was set aside")
-		require.Contains(t, string(fileContent(t, x.log)), "after a power cut")
+		require.NotContains(t, string(harness.ReadFile(t, x.log)), "was set aside")
+		require.Contains(t, string(harness.ReadFile(t, x.log)), "after a power cut")
 		return a
 	}
 

@@ -19,6 +19,7 @@ import (
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/storetest"
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 	"github.com/snapcache/snapcache/test/e2e/faultfs"
 )
 
@@ -164,7 +165,7 @@ func (x *faultyStore) filled() (raw []byte, before map[*faultyCollection][]*stor
 			require.NoError(x.t, x.flush())
 		}
 	}
-	raw = fileContent(x.t, x.path)
+	raw = harness.ReadFile(x.t, x.path)
 	require.NoError(x.t, x.db.Close())
 	return raw, before
 }
@@ -266,7 +267,7 @@ func (x *faultyStore) readEach() {
 	_, _, err = x.db.Compact(context.Background()) // so that reads need pages of the file, and not the journal only
 	require.NoError(t, err)
 	require.NoError(t, x.db.Close())
-	pages := usedPages(fileContent(t, x.path))[2:] // the others are in use from the start
+	pages := usedPages(harness.ReadFile(t, x.path))[2:] // the others are in use from the start
 	stride := max(1, len(pages)/times(25, len(pages)))
 	faults, failed, tried := int64(0), 0, 0
 	// It may be that of a few pages none is read.
@@ -311,7 +312,7 @@ func TestFaultDamageAgent(t *testing.T) {
 	t.Parallel()
 	random := random(t)
 	cp := quietControlPlane(t)
-	x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: `
+	x := newSite(t, settings{kubeconfig: harness.Kubeconfig(t, cp, controlplane.Admin), resources: `
 - resource: configmaps
 - resource: pods
 `})
@@ -324,7 +325,7 @@ func TestFaultDamageAgent(t *testing.T) {
 		} else {
 			a.kill()
 		}
-		file := fileContent(t, x.db)
+		file := harness.ReadFile(t, x.db)
 		page, d := random.IntN(len(file)/filePage), damages[random.IntN(len(damages))]
 		t.Logf("%s in page %d of %d", d.name, page, len(file)/filePage)
 		require.NoError(t, os.WriteFile(x.db, d.do(random, file, page), 0o600))

@@ -13,10 +13,10 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic"
 
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // lagTries is how often an agent asks a lagging server: enough to mistake it for a restored
@@ -35,8 +35,7 @@ func (f *faults) startLagging(t *testing.T) *lagging {
 	other, err := controlplane.Start(t.Context(), controlplane.Options{EtcdURL: etcd.url, Log: t.Output()})
 	require.NoError(t, err)
 	// The first request for a custom resource starts its cache.
-	client, err := dynamic.NewForConfig(other.RESTConfig(controlplane.Admin))
-	require.NoError(t, err)
+	client := harness.Dynamic(t, other.RESTConfig(controlplane.Admin))
 	widgets := client.Resource(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"})
 	poll(t, "its cache of widgets is there", nil, func(ctx context.Context) (bool, error) {
 		w, err := widgets.Watch(ctx, metav1.ListOptions{ResourceVersion: "0"})
@@ -62,8 +61,8 @@ func (o *lagging) end(t *testing.T, f *faults) {
 func (f *faults) moveTo(t *testing.T, cp *controlplane.ControlPlane) {
 	t.Helper()
 	f.g.lead(t, cp)
-	f.g.down()
-	f.g.up()
+	f.g.Down()
+	f.g.Up()
 }
 
 // doer returns a doer that leaves the objects of other faults alone. They are the newest ones, and
@@ -137,8 +136,8 @@ func takingTurns(t *testing.T, f *faults, change func()) {
 	f.touchWidgets(t)
 	f.a.requireServers(f.cp, faultIDs...)
 	f.g.leadWatches(t, other.ControlPlane)
-	f.g.down()
-	f.g.up()
+	f.g.Down()
+	f.g.Up()
 	f.a.awaitCaughtUp(anywhere(faultIDs...))
 	f.goOn(t, aside)
 	other.etcd.goOn()

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -19,6 +18,7 @@ import (
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt"
 	"github.com/snapcache/snapcache/store/storetest"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 	"github.com/snapcache/snapcache/test/e2e/faultfs"
 )
 
@@ -346,8 +346,7 @@ func (x *faultyStore) settle(among func(*faultyCollection) []*storetest.Model) e
 // bootID returns the ID by which the store recognises a boot of the machine.
 func bootID(t *testing.T) string {
 	t.Helper()
-	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	require.NoError(t, err)
+	b := harness.ReadFile(t, "/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(b))
 }
 

@@ -19,10 +19,10 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // tokenLife is long enough for an agent to start with a token and to catch up. A server issues no
@@ -32,8 +32,7 @@ const tokenLife = 40 * time.Second
 // newAccount creates a service account with all permissions.
 func (f *faults) newAccount(t *testing.T) *corev1.ServiceAccount {
 	t.Helper()
-	client, err := kubernetes.NewForConfig(f.cp.RESTConfig(controlplane.Admin))
-	require.NoError(t, err)
+	client := harness.Clientset(t, f.cp.RESTConfig(controlplane.Admin))
 	account, err := client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Create(t.Context(), &corev1.ServiceAccount{
 		ObjectMeta: metav1.ObjectMeta{Name: "edge-" + strconv.FormatUint(f.random.Uint64(), 36)},
 	}, metav1.CreateOptions{})
@@ -50,7 +49,7 @@ func (f *faults) newAccount(t *testing.T) *corev1.ServiceAccount {
 // sign returns a token of an account, like one from the server.
 func (f *faults) sign(t *testing.T, account *corev1.ServiceAccount, life time.Duration) string {
 	t.Helper()
-	block, _ := pem.Decode(fileContent(t, filepath.Join(f.cp.Dir(), "pki", "service-account.key")))
+	block, _ := pem.Decode(harness.ReadFile(t, filepath.Join(f.cp.Dir(), "pki", "service-account.key")))
 	key, err := x509.ParseECPrivateKey(block.Bytes)
 	require.NoError(t, err)
 	const issuer = "https://kubernetes.default.svc"
@@ -87,8 +86,7 @@ func tokenExpired(t *testing.T, f *faults, change func()) {
 
 	cfg := rest.AnonymousClientConfig(f.cp.RESTConfig(controlplane.Admin))
 	cfg.BearerToken = token
-	client, err := kubernetes.NewForConfig(cfg)
-	require.NoError(t, err)
+	client := harness.Clientset(t, cfg)
 	poll(t, "the token has expired", nil, func(ctx context.Context) (bool, error) {
 		_, err := client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
 		if err != nil && !apierrors.IsUnauthorized(err) {
@@ -96,8 +94,8 @@ func tokenExpired(t *testing.T, f *faults, change func()) {
 		}
 		return err != nil, nil
 	})
-	f.g.down()
-	f.g.up()
+	f.g.Down()
+	f.g.Up()
 	f.a.awaitProblem("configmaps", "credential")
 	change()
 	f.g.giveToken(t, f.sign(t, account, time.Hour))

@@ -17,12 +17,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
@@ -47,12 +46,12 @@ func listed(reason string) map[string]string {
 // serverFaults are ordered so that each can follow the one before.
 var serverFaults = []serverFault{
 	{"connections cut", nil, func(_ *testing.T, f *faults, change func()) {
-		f.g.down()
+		f.g.Down()
 		change()
-		f.g.up()
+		f.g.Up()
 	}},
 	{"half-open connections", nil, func(_ *testing.T, f *faults, change func()) {
-		f.g.lose()
+		f.g.Lose()
 		change()
 	}},
 	{"429 for every request", nil, func(t *testing.T, f *faults, change func()) {
@@ -76,8 +75,8 @@ var serverFaults = []serverFault{
 	{"token revoked, another one given", nil, func(t *testing.T, f *faults, change func()) {
 		token := "another " + strconv.FormatUint(f.random.Uint64(), 36)
 		f.g.accept(token)
-		f.g.down()
-		f.g.up()
+		f.g.Down()
+		f.g.Up()
 		f.a.awaitProblem("configmaps", "credential")
 		change()
 		f.g.giveToken(t, token) // the agent reads the file every minute
@@ -90,18 +89,18 @@ var serverFaults = []serverFault{
 		f.a = f.x.start()
 		f.a.awaitCaughtUp(anywhere(faultIDs...))
 		give := f.g.acceptCertificate(t)
-		f.g.down()
-		f.g.up()
+		f.g.Down()
+		f.g.Up()
 		for _, id := range faultIDs {
 			f.a.awaitProblem(id, "credential")
 		}
-		f.g.down() // client-go reads the files for each connection, and otherwise every 5 minutes
+		f.g.Down() // client-go reads the files for each connection, and otherwise every 5 minutes
 		change()
 		give()
 		for _, id := range faultIDs {
 			f.a.awaitProblem(id, "refused") // by then the copy of the files, kept for a second, has expired
 		}
-		f.g.up()
+		f.g.Up()
 		f.a.awaitCaughtUp(anywhere(faultIDs...))
 		f.g.writeKubeconfig(t, &clientcmdapi.AuthInfo{TokenFile: f.g.tokenFile}) // for the next agent
 	}},
@@ -112,8 +111,8 @@ var serverFaults = []serverFault{
 		}
 		f.replaced = !f.replaced
 		f.g.certify(t, other)
-		f.g.down()
-		f.g.up()
+		f.g.Down()
+		f.g.Up()
 		f.a.awaitProblem("configmaps", "certificate")
 		change()
 		f.a.stop()
@@ -121,10 +120,10 @@ var serverFaults = []serverFault{
 		f.a = f.x.start()
 	}},
 	{"etcd compacted", nil, func(t *testing.T, f *faults, change func()) {
-		f.g.down()
+		f.g.Down()
 		change()
 		require.NoError(t, f.cp.CompactEtcd(t.Context()))
-		f.g.up()
+		f.g.Up()
 		f.a.awaitCaughtUp(anywhere(faultIDs...))
 		// And once more, while it watches.
 		f.touchWidgets(t)
@@ -133,27 +132,27 @@ var serverFaults = []serverFault{
 	{"another apiserver that has lost etcd", nil, func(t *testing.T, f *faults, change func()) {
 		etcd, err := url.Parse(f.cp.EtcdURL())
 		require.NoError(t, err)
-		network := networkTo(t, etcd.Host)
-		other, err := controlplane.Start(t.Context(), controlplane.Options{EtcdURL: "http://" + network.address, Log: t.Output()})
+		network := harness.NewNetwork(t, etcd.Host)
+		other, err := controlplane.Start(t.Context(), controlplane.Options{EtcdURL: "http://" + network.Address, Log: t.Output()})
 		require.NoError(t, err)
 		defer func() { require.NoError(t, other.Stop()) }()
-		network.hang() // from here on it lags
+		network.Hang() // from here on it lags
 		change()
 		f.g.lead(t, other)
-		f.g.down()
-		f.g.up()
+		f.g.Down()
+		f.g.Up()
 		f.a.awaitNotCaughtUp("configmaps")
 		f.g.lead(t, f.cp)
-		f.g.down()
-		f.g.up()
+		f.g.Down()
+		f.g.Up()
 	}},
 	{"another apiserver that lags far behind", nil, farBehind},
 	{"another apiserver that lags, in turn", nil, takingTurns},
 	{"namespace recreated, unseen", nil, func(t *testing.T, f *faults, change func()) {
-		f.g.down()
+		f.g.Down()
 		f.remakeNamespace(t, objects.Namespace(2))
 		change()
-		f.g.up()
+		f.g.Up()
 	}},
 	{"namespace recreated, watched", nil, func(t *testing.T, f *faults, change func()) {
 		f.remakeNamespace(t, objects.Namespace(2))
@@ -164,12 +163,12 @@ var serverFaults = []serverFault{
 		change()
 	}},
 	{"apiserver killed and restarted", listed("expired"), func(t *testing.T, f *faults, change func()) {
-		f.g.down()
+		f.g.Down()
 		change()
 		f.touchWidgets(t)
 		require.NoError(t, f.cp.KillAPIServer(t.Context()))
 		require.NoError(t, f.cp.StartAPIServer(t.Context()))
-		f.g.up()
+		f.g.Up()
 	}},
 	{"etcd restored", listed("rv-ahead"), func(t *testing.T, f *faults, change func()) {
 		saved := filepath.Join(t.TempDir(), "etcd")
@@ -179,9 +178,9 @@ var serverFaults = []serverFault{
 		goPast(t, f.cp, rvPlus(t, f.cp, 200), "lost-"+strconv.FormatUint(f.random.Uint64(), 36))
 		f.touchWidgets(t)
 		f.a.requireServers(f.cp, faultIDs...)
-		f.g.down()
+		f.g.Down()
 		require.NoError(t, f.cp.RestoreEtcd(t.Context(), saved))
-		f.g.up()
+		f.g.Up()
 	}},
 	{"etcd restored while a 410 is being answered", listed("rv-ahead"), func(t *testing.T, f *faults, change func()) {
 		saved := filepath.Join(t.TempDir(), "etcd")
@@ -205,24 +204,24 @@ var serverFaults = []serverFault{
 			}
 			return 0
 		})
-		f.g.down()
-		f.g.up()
+		f.g.Down()
+		f.g.Up()
 		f.a.await("the list is asked for", func(s *localapi.Status) string {
 			if f.g.answered() < 2 {
 				return "no list"
 			}
 			return ""
 		})
-		f.g.down()
+		f.g.Down()
 		require.NoError(t, f.cp.RestoreEtcd(t.Context(), saved))
 		goPast(t, f.cp, checkpoint, "instead-"+strconv.FormatUint(f.random.Uint64(), 36))
 		f.g.answer(nil)
-		f.g.up()
+		f.g.Up()
 	}},
 	{"another cluster", listed("cluster-changed"), func(t *testing.T, f *faults, _ func()) {
 		f.g.lead(t, quietControlPlane(t))
-		f.g.down()
-		f.g.up()
+		f.g.Down()
+		f.g.Up()
 		f.cp = quietControlPlane(t)
 	}},
 }
@@ -245,10 +244,10 @@ type faults struct {
 // once, and no object that stayed on the server may have been missing.
 func TestFaultServer(t *testing.T) {
 	t.Parallel()
-	cp := newControlPlane(t)
+	cp := harness.ControlPlane(t, controlplane.Options{})
 	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{ConfigMaps: times(480, 960), Widgets: 40, Namespaces: 4}))
 	g := newGateway(t, cp)
-	x := newSite(t, settings{kubeconfig: g.kubeconfig, resources: "- resource: configmaps\n- resource: widgets.example.com"})
+	x := newSite(t, settings{kubeconfig: g.Kubeconfig, resources: "- resource: configmaps\n- resource: widgets.example.com"})
 	if !*full {
 		// With the defaults this would take most of the test's time.
 		x.env = []string{"HTTP2_READ_IDLE_TIMEOUT_SECONDS=3", "HTTP2_PING_TIMEOUT_SECONDS=2"}
@@ -381,9 +380,9 @@ func enough() int { return times(4, 8) }
 func (f *faults) storm(t *testing.T, change func(), answer func(*http.Request) int) {
 	t.Helper()
 	f.g.answer(answer)
-	f.g.down()
+	f.g.Down()
 	change()
-	f.g.up()
+	f.g.Up()
 	poll(t, "requests are refused", nil, func(context.Context) (bool, error) { return f.g.answered() >= enough(), nil })
 	f.g.answer(nil)
 }
@@ -392,8 +391,7 @@ func (f *faults) storm(t *testing.T, change func(), answer func(*http.Request) i
 // the same names.
 func (f *faults) remakeNamespace(t *testing.T, name string) {
 	t.Helper()
-	client, err := kubernetes.NewForConfig(f.cp.RESTConfig(controlplane.Admin))
-	require.NoError(t, err)
+	client := harness.Clientset(t, f.cp.RESTConfig(controlplane.Admin))
 	configmaps := client.CoreV1().ConfigMaps(name)
 	old, err := configmaps.List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
@@ -431,8 +429,7 @@ func (f *faults) remakeNamespace(t *testing.T, name string) {
 // one more field.
 func (f *faults) remakeWidgets(t *testing.T) {
 	t.Helper()
-	client, err := dynamic.NewForConfig(f.cp.RESTConfig(controlplane.Admin))
-	require.NoError(t, err)
+	client := harness.Dynamic(t, f.cp.RESTConfig(controlplane.Admin))
 	definitions := client.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
 	crd := objects.WidgetCRD()
 	require.NoError(t, definitions.Delete(t.Context(), crd.GetName(), metav1.DeleteOptions{}))

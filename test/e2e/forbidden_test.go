@@ -8,6 +8,7 @@ import (
 
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 const withSecrets = `
@@ -22,7 +23,7 @@ const withSecrets = `
 func TestForbiddenCollection(t *testing.T) {
 	t.Parallel()
 	cp := quietControlPlane(t)
-	x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Reader), resources: withSecrets, consent: true})
+	x := newSite(t, settings{kubeconfig: harness.Kubeconfig(t, cp, controlplane.Reader), resources: withSecrets, consent: true})
 	a := x.start()
 	a.requireServers(cp, "configmaps", "services")
 	c := a.awaitForbidden()
@@ -61,12 +62,12 @@ func TestForbiddenCollection(t *testing.T) {
 func TestForbiddenLater(t *testing.T) {
 	t.Parallel()
 	cp := quietControlPlane(t)
-	x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: withSecrets, consent: true})
+	x := newSite(t, settings{kubeconfig: harness.Kubeconfig(t, cp, controlplane.Admin), resources: withSecrets, consent: true})
 	a := x.start()
 	a.requireServers(cp, "configmaps", "secrets", "services")
 	a.stop()
 
-	x.kubeconfig = kubeconfig(t, cp, controlplane.Reader)
+	x.kubeconfig = harness.Kubeconfig(t, cp, controlplane.Reader)
 	a = x.start()
 	a.awaitCaughtUp(anywhere("configmaps", "services"))
 	c := a.awaitForbidden()
@@ -86,7 +87,7 @@ func TestForbiddenLater(t *testing.T) {
 	requireSame(t, "secrets", onServer(t, cp, "secrets"), x.cached("secrets"))
 	a.stop()
 
-	x.kubeconfig = kubeconfig(t, cp, controlplane.Admin)
+	x.kubeconfig = harness.Kubeconfig(t, cp, controlplane.Admin)
 	a = x.start()
 	a.requireServers(cp, "configmaps", "secrets", "services")
 	require.NotContains(t, string(x.must("status")), "are deleted")

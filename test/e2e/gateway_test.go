@@ -26,6 +26,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // gateway is the address of a server, like that of a load balancer. The server behind it can be
@@ -34,7 +35,7 @@ import (
 // It accepts one token, or one client certificate, and replaces it by the administrator's token. It
 // forwards any other unchanged, as a token that the server does not know.
 type gateway struct {
-	*proxy
+	*harness.Network
 	caFile, tokenFile, certFile, keyFile string
 
 	mu      sync.Mutex
@@ -72,7 +73,7 @@ func newGateway(t *testing.T, cp *controlplane.ControlPlane) *gateway {
 	g.certify(t, cp)
 	srv.StartTLS()
 	t.Cleanup(func() {
-		g.down()
+		g.Down()
 		srv.CloseClientConnections()
 		srv.Close()
 		g.mu.Lock()
@@ -82,10 +83,10 @@ func newGateway(t *testing.T, cp *controlplane.ControlPlane) *gateway {
 			g.watched.transport.CloseIdleConnections()
 		}
 	})
-	g.proxy = networkTo(t, srv.Listener.Addr().String())
+	g.Network = harness.NewNetwork(t, srv.Listener.Addr().String())
 	g.lead(t, cp)
 
-	g.kubeconfig = filepath.Join(dir, "kubeconfig")
+	g.Kubeconfig = filepath.Join(dir, "kubeconfig")
 	g.writeKubeconfig(t, &clientcmdapi.AuthInfo{TokenFile: g.tokenFile})
 	g.trust(t, cp)
 	g.giveToken(t, "first")
@@ -96,11 +97,11 @@ func newGateway(t *testing.T, cp *controlplane.ControlPlane) *gateway {
 func (g *gateway) writeKubeconfig(t *testing.T, auth *clientcmdapi.AuthInfo) {
 	t.Helper()
 	cfg := clientcmdapi.NewConfig()
-	cfg.Clusters["gateway"] = &clientcmdapi.Cluster{Server: "https://" + g.address, CertificateAuthority: g.caFile}
+	cfg.Clusters["gateway"] = &clientcmdapi.Cluster{Server: "https://" + g.Address, CertificateAuthority: g.caFile}
 	cfg.AuthInfos["agent"] = auth
 	cfg.Contexts["gateway"] = &clientcmdapi.Context{Cluster: "gateway", AuthInfo: "agent"}
 	cfg.CurrentContext = "gateway"
-	require.NoError(t, clientcmd.WriteToFile(*cfg, g.kubeconfig))
+	require.NoError(t, clientcmd.WriteToFile(*cfg, g.Kubeconfig))
 }
 
 // lead puts a server behind the gateway, for all later requests.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/snapcache/snapcache/internal/files"
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // likeKubectl are command lines of get whose output, messages and exit code are kubectl's.
@@ -128,7 +129,7 @@ count: 1
 func TestGetLikeKubectl(t *testing.T) {
 	t.Parallel()
 	cp := quietControlPlane(t)
-	x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: "- resource: nodes"})
+	x := newSite(t, settings{kubeconfig: harness.Kubeconfig(t, cp, controlplane.Admin), resources: "- resource: nodes"})
 	serveAsAgent(t, x.socket, cp)
 	lines := filepath.Join(t.TempDir(), "event.yaml")
 	require.NoError(t, os.WriteFile(lines, []byte(eventOfLines), 0o600))
@@ -164,7 +165,7 @@ var fromCache = []string{
 func TestGetFromCache(t *testing.T) {
 	t.Parallel()
 	cp := quietControlPlane(t)
-	x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: everything, consent: true})
+	x := newSite(t, settings{kubeconfig: harness.Kubeconfig(t, cp, controlplane.Admin), resources: everything, consent: true})
 	a := x.start()
 	a.requireServers(cp, everyID...)
 	for _, from := range []string{"socket", "file"} {
@@ -196,7 +197,7 @@ func requireLikeKubectl(t *testing.T, x *site, cp *controlplane.ControlPlane, ar
 func runKubectl(t *testing.T, cp *controlplane.ControlPlane, args ...string) result {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), cp.KubectlPath(), args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig(t, cp, controlplane.Admin), "HOME="+cp.Dir())
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+harness.Kubeconfig(t, cp, controlplane.Admin), "HOME="+cp.Dir())
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil && !errors.As(err, new(*exec.ExitError)) {

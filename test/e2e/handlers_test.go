@@ -22,6 +22,7 @@ import (
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt"
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 	"github.com/snapcache/snapcache/upstream"
 )
@@ -31,7 +32,7 @@ import (
 // been called once for each change, and for nothing else.
 func TestHandlersGetOnlyChanges(t *testing.T) {
 	t.Parallel()
-	cp := newControlPlane(t)
+	cp := harness.ControlPlane(t, controlplane.Options{})
 	require.NoError(t, objects.Seed(t.Context(), cp, expiredSeed))
 	path := filepath.Join(t.TempDir(), "cache.db")
 

@@ -18,7 +18,7 @@ import (
 
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/object"
-	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 const (
@@ -27,7 +27,7 @@ const (
 	patience = 4 * time.Minute
 
 	// pollEvery is the interval of polls.
-	pollEvery = 20 * time.Millisecond
+	pollEvery = harness.PollEvery
 
 	// logTail is how much of an agent's log a failed test prints, in bytes.
 	logTail = 8 << 10
@@ -67,7 +67,7 @@ func newSite(t *testing.T, s settings) *site {
 		t: t, dir: dir, kubeconfig: s.kubeconfig,
 		config: filepath.Join(dir, "agent.yaml"), db: filepath.Join(dir, "state", "cache.db"),
 		socket: filepath.Join(dir, "agent.sock"), log: filepath.Join(dir, "agent.log"),
-		metrics: freeAddress(t), program: binary,
+		metrics: harness.FreeAddress(t), program: harness.Snapcache,
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -309,21 +309,4 @@ func poll(t *testing.T, what string, missing *string, ok wait.ConditionWithConte
 		t.Fatalf("wait until %s: %v: %s", what, err, *missing)
 	}
 	t.Fatalf("wait until %s: %v", what, err)
-}
-
-// freeAddress returns an address on loopback that no other test has until this one ends.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	address, release, err := controlplane.ReserveAddress()
-	require.NoError(t, err)
-	t.Cleanup(release)
-	return address
-}
-
-// kubeconfig returns the path of a user's kubeconfig.
-func kubeconfig(t *testing.T, cp *controlplane.ControlPlane, user string) string {
-	t.Helper()
-	path, err := cp.Kubeconfig(user)
-	require.NoError(t, err)
-	return path
 }

@@ -12,10 +12,10 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
@@ -24,14 +24,13 @@ import (
 // the agent has healed it before; no read waits; and once the box passes watches, all is caught up.
 func TestHeldWatches(t *testing.T) {
 	t.Parallel()
-	cp := newControlPlane(t)
+	cp := harness.ControlPlane(t, controlplane.Options{})
 	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{ConfigMaps: 5}))
-	client, err := kubernetes.NewForConfig(cp.RESTConfig(controlplane.Admin))
-	require.NoError(t, err)
+	client := harness.Clientset(t, cp.RESTConfig(controlplane.Admin))
 	g := newGateway(t, cp)
 	b := newBox()
 	g.box = b
-	x := newSite(t, settings{kubeconfig: g.kubeconfig, resources: "- resource: configmaps", more: "health: {maxStaleness: 1s}"})
+	x := newSite(t, settings{kubeconfig: g.Kubeconfig, resources: "- resource: configmaps", more: "health: {maxStaleness: 1s}"})
 	a := x.start()
 	a.awaitCaughtUp(anywhere("configmaps"))
 
@@ -89,9 +88,8 @@ func TestHeldWatches(t *testing.T) {
 // server's state or is not fresh, and never goes back to an older state; and afterwards it has the server's.
 func TestBoxes(t *testing.T) {
 	t.Parallel()
-	cp := newControlPlane(t)
-	client, err := kubernetes.NewForConfig(cp.RESTConfig(controlplane.Admin))
-	require.NoError(t, err)
+	cp := harness.ControlPlane(t, controlplane.Options{})
+	client := harness.Clientset(t, cp.RESTConfig(controlplane.Admin))
 	maps := client.CoreV1().ConfigMaps("default")
 	for _, class := range []string{lists, watches, probes} {
 		for _, kind := range []boxKind{holds, delays, buffers, cuts, replays} {
@@ -110,7 +108,7 @@ func TestBoxes(t *testing.T) {
 				g, b := newGateway(t, cp), newBox()
 				g.box, b.class, b.event = b, class, prefix+"watched"
 				create("listed")
-				a := newSite(t, settings{kubeconfig: g.kubeconfig, resources: "- resource: configmaps"}).start()
+				a := newSite(t, settings{kubeconfig: g.Kubeconfig, resources: "- resource: configmaps"}).start()
 				a.awaitCaughtUp(anywhere("configmaps"))
 				has := func(name string) bool { code, _ := a.read(prefix + name); return code == http.StatusOK }
 				await := func(name string, there bool) {
@@ -133,8 +131,8 @@ func TestBoxes(t *testing.T) {
 					}
 					return 0
 				})
-				g.down()
-				g.up()
+				g.Down()
+				g.Up()
 				create("new")
 				began, had := time.Now(), false
 				poll(t, "the box has done it for a while", nil, func(context.Context) (bool, error) {

@@ -11,10 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/dynamic"
 
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // history holds all events of a resource's objects since its start. From them the state at any
@@ -34,8 +34,7 @@ type happening struct{ rv, key, object string }
 // record starts a history, which continues until the test ends.
 func record(t *testing.T, cp *controlplane.ControlPlane, resource schema.GroupVersionResource) *history {
 	t.Helper()
-	client, err := dynamic.NewForConfig(cp.RESTConfig(controlplane.Admin))
-	require.NoError(t, err)
+	client := harness.Dynamic(t, cp.RESTConfig(controlplane.Admin))
 	list, err := client.Resource(resource).List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	h := &history{first: make(map[string]string), newest: list.GetResourceVersion()}

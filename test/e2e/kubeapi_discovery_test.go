@@ -11,12 +11,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 	"github.com/snapcache/snapcache/upstream"
 )
 
@@ -32,7 +31,7 @@ func newCluster(t *testing.T, cp *controlplane.ControlPlane, user string) *upstr
 // TestDescribe compares what is known of a resource with what the server has.
 func TestDescribe(t *testing.T) {
 	t.Parallel()
-	cp := newControlPlane(t)
+	cp := harness.ControlPlane(t, controlplane.Options{})
 	createTills(t, cp)
 	pods := store.Description{
 		Singular: "pod", ShortNames: []string{"po"}, Categories: []string{"all"},
@@ -98,9 +97,8 @@ func createTills(t *testing.T, cp *controlplane.ControlPlane) {
 					"status": {"type": "object", "properties": {"size": {"type": "integer"}}}}}}},
 				{"name": "v1beta1", "served": true, "storage": false,
 				 "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}}`)))
-	client, err := dynamic.NewForConfig(cp.RESTConfig(controlplane.Admin))
-	require.NoError(t, err)
-	_, err = client.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}).Create(t.Context(), definition, metav1.CreateOptions{})
+	client := harness.Dynamic(t, cp.RESTConfig(controlplane.Admin))
+	_, err := client.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}).Create(t.Context(), definition, metav1.CreateOptions{})
 	require.NoError(t, err)
 	c := newCluster(t, cp, controlplane.Admin)
 	poll(t, "tills are served", nil, func(ctx context.Context) (bool, error) {
@@ -117,9 +115,8 @@ func createTills(t *testing.T, cp *controlplane.ControlPlane) {
 // objects and in one without.
 func TestNewest(t *testing.T) {
 	t.Parallel()
-	cp := newControlPlane(t)
-	admin, err := kubernetes.NewForConfig(cp.RESTConfig(controlplane.Admin))
-	require.NoError(t, err)
+	cp := harness.ControlPlane(t, controlplane.Options{})
+	admin := harness.Clientset(t, cp.RESTConfig(controlplane.Admin))
 	c := newCluster(t, cp, controlplane.Reader)
 	configmaps, err := c.Resolve(t.Context(), "configmaps", "", "")
 	require.NoError(t, err)
@@ -157,8 +154,7 @@ func TestServerDocuments(t *testing.T) {
 	c := newCluster(t, cp, controlplane.Stranger)
 	version, err := c.ServerVersion(t.Context())
 	require.NoError(t, err)
-	want, err := cp.Kubectl(t.Context(), "get", "--raw", "/version")
-	require.NoError(t, err)
+	want := harness.Kubectl(t, cp, "get", "--raw", "/version")
 	require.JSONEq(t, string(want), string(version))
 
 	get := func(path string, into any) {

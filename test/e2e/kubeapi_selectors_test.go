@@ -29,6 +29,7 @@ import (
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 var recordSelectors = flag.Bool("selectors.record", false, "record the answers of the kube-apiserver for kubeapi/internal/selector")
@@ -52,16 +53,13 @@ type selectorRequest struct {
 // TestKubeAPISelectors lists every resource of a kube-apiserver with many selectors, good and bad, and
 // compares the answers with the recorded ones, which the unit tests of the selectors use.
 func TestKubeAPISelectors(t *testing.T) {
-	cp, err := controlplane.Start(t.Context(), controlplane.Options{Log: t.Output(), APIServerArgs: []string{
+	cp := harness.ControlPlane(t, controlplane.Options{APIServerArgs: []string{
 		"--runtime-config=api/all=true", "--feature-gates=ClusterTrustBundle=true,PodCertificateRequest=true",
 	}})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, cp.Stop()) })
 	config := cp.RESTConfig(controlplane.Admin)
 	created := createSelected(t, config)
 
-	root, err := controlplane.Root()
-	require.NoError(t, err)
+	root := harness.Root(t)
 	file := filepath.Join(root, "kubeapi/internal/selector/testdata/kube-apiserver.json")
 	if *recordSelectors {
 		var all []selectorAnswers
@@ -75,8 +73,7 @@ func TestKubeAPISelectors(t *testing.T) {
 		return
 	}
 	var recorded []selectorAnswers
-	b, err := os.ReadFile(file)
-	require.NoError(t, err)
+	b := harness.ReadFile(t, file)
 	require.NoError(t, json.Unmarshal(b, &recorded))
 	served := listable(t, config)
 	require.Len(t, served, len(recorded))
@@ -91,8 +88,7 @@ func TestKubeAPISelectors(t *testing.T) {
 // createSelected creates the objects, and returns their keys by group and resource.
 func createSelected(t *testing.T, config *rest.Config) map[schema.GroupResource][]string {
 	t.Helper()
-	client, err := dynamic.NewForConfig(config)
-	require.NoError(t, err)
+	client := harness.Dynamic(t, config)
 	crds := client.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
 	for _, crd := range selectorObjects(t, "selectors-crds.yaml") {
 		_, err := crds.Create(t.Context(), crd, metav1.CreateOptions{})

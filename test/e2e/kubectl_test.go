@@ -15,6 +15,7 @@ import (
 
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // TestKubectlAcceptsDump feeds the output of dump to kubectl, and compares the other
@@ -22,7 +23,7 @@ import (
 func TestKubectlAcceptsDump(t *testing.T) {
 	t.Parallel()
 	cp := quietControlPlane(t)
-	x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: everything, consent: true})
+	x := newSite(t, settings{kubeconfig: harness.Kubeconfig(t, cp, controlplane.Admin), resources: everything, consent: true})
 	a := x.start()
 	a.requireServers(cp, everyID...)
 	a.stop() // reads from the file use the same code on another source
@@ -49,7 +50,7 @@ func TestKubectlAcceptsDump(t *testing.T) {
 func TestDumpSelects(t *testing.T) {
 	t.Parallel()
 	cp := quietControlPlane(t)
-	x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: everything, consent: true})
+	x := newSite(t, settings{kubeconfig: harness.Kubeconfig(t, cp, controlplane.Admin), resources: everything, consent: true})
 	a := x.start()
 	a.requireServers(cp, everyID...)
 	for _, from := range []string{"socket", "file"} {
@@ -81,7 +82,7 @@ func TestDumpSelects(t *testing.T) {
 func TestIndexes(t *testing.T) {
 	t.Parallel()
 	cp := quietControlPlane(t)
-	x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: everything, consent: true})
+	x := newSite(t, settings{kubeconfig: harness.Kubeconfig(t, cp, controlplane.Admin), resources: everything, consent: true})
 	a := x.start()
 	a.requireServers(cp, everyID...)
 	pods := onServer(t, cp, "pods")
@@ -120,7 +121,7 @@ func TestIndexes(t *testing.T) {
 func kubectl(t *testing.T, cp *controlplane.ControlPlane, stdin []byte, args ...string) []byte {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), cp.KubectlPath(), args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig(t, cp, controlplane.Admin), "HOME="+cp.Dir())
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+harness.Kubeconfig(t, cp, controlplane.Admin), "HOME="+cp.Dir())
 	cmd.Stdin = bytes.NewReader(stdin)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

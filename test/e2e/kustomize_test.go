@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // TestKustomize renders the manifests with kubectl's kustomize, as `kubectl apply -k` does, and applies
@@ -26,10 +27,9 @@ import (
 // rules in them must be those that their configuration needs.
 func TestKustomize(t *testing.T) {
 	t.Parallel()
-	cp := newControlPlane(t)
+	cp := harness.ControlPlane(t, controlplane.Options{})
 	// The definition of the operator's resource, without its schema.
-	_, err := cp.Kubectl(t.Context(), "apply", "-f", filepath.Join("testdata", "servicemonitors.yaml"))
-	require.NoError(t, err)
+	harness.Kubectl(t, cp, "apply", "-f", filepath.Join("testdata", "servicemonitors.yaml"))
 	for _, tc := range []struct {
 		name      string
 		namespace string
@@ -56,8 +56,7 @@ func TestKustomize(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := filepath.Join(deployed(t), tc.name)
-			text, err := cp.Kubectl(t.Context(), "kustomize", dir)
-			require.NoError(t, err)
+			text := harness.Kubectl(t, cp, "kustomize", dir)
 			rendered := manifests(t, text)
 			require.ElementsMatch(t, tc.objects, slices.Collect(maps.Keys(rendered)))
 			if tc.account != "" {
@@ -77,8 +76,7 @@ func TestKustomize(t *testing.T) {
 	}
 
 	t.Run("the restricted standard is enforced for hubs", func(t *testing.T) {
-		text, err := cp.Kubectl(t.Context(), "kustomize", filepath.Join(deployed(t), "hub"))
-		require.NoError(t, err)
+		text := harness.Kubectl(t, cp, "kustomize", filepath.Join(deployed(t), "hub"))
 		pod := podOf(manifests(t, text)["StatefulSet snapcache-hub/snapcache-hub"])
 		require.NoError(t, createPod(t, cp, pod))
 		pod["containers"].([]any)[0].(map[string]any)["securityContext"].(map[string]any)["allowPrivilegeEscalation"] = true
@@ -86,8 +84,7 @@ func TestKustomize(t *testing.T) {
 	})
 
 	t.Run("a spoke falls back to the kube-apiserver", func(t *testing.T) {
-		text, err := cp.Kubectl(t.Context(), "kustomize", filepath.Join(deployed(t), "spoke"))
-		require.NoError(t, err)
+		text := harness.Kubectl(t, cp, "kustomize", filepath.Join(deployed(t), "spoke"))
 		files := manifests(t, text)["ConfigMap snapcache/snapcache-"]["data"].(map[string]any)
 		require.Contains(t, files["agent.yaml"], "\nkubeconfig: /etc/snapcache/kubeconfig\n")
 		require.Contains(t, files["agent.yaml"], "\nfallbackContext: apiserver\n")
@@ -96,8 +93,7 @@ func TestKustomize(t *testing.T) {
 	})
 
 	t.Run("a hub begins with what another one has", func(t *testing.T) {
-		text, err := cp.Kubectl(t.Context(), "kustomize", filepath.Join(deployed(t), "hub"))
-		require.NoError(t, err)
+		text := harness.Kubectl(t, cp, "kustomize", filepath.Join(deployed(t), "hub"))
 		files := manifests(t, text)["ConfigMap snapcache-hub/snapcache-hub-"]["data"].(map[string]any)
 		require.Contains(t, files["agent.yaml"], "\nkubeconfig: /etc/snapcache/kubeconfig\n")
 		require.Contains(t, files["agent.yaml"], "\nrestore: {seed: hub}\n")
@@ -109,8 +105,7 @@ func TestKustomize(t *testing.T) {
 		for _, name := range []string{"base", "hub", "spoke"} {
 			overlay := fmt.Appendf(nil, "resources: [%s]\nimages: [{name: snapcache, newName: edge/snapcache, newTag: v1}]\n", relative(t, dir, filepath.Join(deployed(t), name)))
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), overlay, 0o600))
-			text, err := cp.Kubectl(t.Context(), "kustomize", dir)
-			require.NoError(t, err)
+			text := harness.Kubectl(t, cp, "kustomize", dir)
 			require.Contains(t, string(text), "image: edge/snapcache:v1\n")
 		}
 	})
@@ -129,8 +124,7 @@ func requireServers(t *testing.T, kubeconfig, current string) {
 // deployed returns the directory of the manifests.
 func deployed(t *testing.T) string {
 	t.Helper()
-	root, err := controlplane.Root()
-	require.NoError(t, err)
+	root := harness.Root(t)
 	return filepath.Join(root, "deploy", "kustomize")
 }
 
@@ -205,7 +199,7 @@ func applyObject(t *testing.T, cp *controlplane.ControlPlane, o map[string]any, 
 // dryRun applies so many objects of a directory to the server in a dry run, and returns its warnings.
 func dryRun(t *testing.T, cp *controlplane.ControlPlane, dir string, objects int) (warnings string) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), cp.KubectlPath(), "apply", "--server-side", "--dry-run=server", "-k", dir, "--kubeconfig", kubeconfig(t, cp, controlplane.Admin))
+	cmd := exec.CommandContext(t.Context(), cp.KubectlPath(), "apply", "--server-side", "--dry-run=server", "-k", dir, "--kubeconfig", harness.Kubeconfig(t, cp, controlplane.Admin))
 	cmd.Env = append(os.Environ(), "HOME="+t.TempDir())
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

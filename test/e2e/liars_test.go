@@ -22,6 +22,8 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 	"github.com/stretchr/testify/require"
+
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // liarMB limits the peak memory of a command that reads a crafted file: that of the agent's service.
@@ -112,7 +114,7 @@ func TestInterruptWhileLoading(t *testing.T) {
 	require.NoError(t, err)
 	bundleOf("json", 8, 120<<20, largePods)(t, f)
 	require.NoError(t, f.Close())
-	cmd := exec.CommandContext(t.Context(), binary, "serve", "--from", file)
+	cmd := exec.CommandContext(t.Context(), harness.Snapcache, "serve", "--from", file)
 	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // TestLyingSeed starts agents whose restore.seed is a crafted snapshot. Each refuses it, in little memory and
@@ -33,10 +34,9 @@ func TestLyingSeed(t *testing.T) {
 			snapshotOf(t, f, c.size)
 			require.NoError(t, f.Close())
 			x := newSite(t, settings{
-				kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: twoResources, more: "restore: {seed: " + given + "}",
+				kubeconfig: harness.Kubeconfig(t, cp, controlplane.Admin), resources: twoResources, more: "restore: {seed: " + given + "}",
 			})
-			b, err := os.ReadFile(x.config)
-			require.NoError(t, err)
+			b := harness.ReadFile(t, x.config)
 			b = regexp.MustCompile("(?m)^store:$").ReplaceAll(b, []byte("store:\n  maxSize: 32Mi"))
 			require.NoError(t, os.WriteFile(x.config, b, 0o600))
 			most, stop := mostBytes(filepath.Dir(x.db))
@@ -51,8 +51,7 @@ func TestLyingSeed(t *testing.T) {
 			require.Positive(t, peak)
 			require.Less(t, peak, float64(liarMB), "MB at the peak")
 			require.LessOrEqual(t, written, c.limit, "bytes on disk")
-			log, err := os.ReadFile(x.log)
-			require.NoError(t, err)
+			log := harness.ReadFile(t, x.log)
 			line := regexp.MustCompile(`.*a snapshot could not be used.*`).Find(log)
 			require.Contains(t, string(line), given)
 			require.Contains(t, string(line), c.text)

@@ -2,21 +2,14 @@ package e2e
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"sync"
 	"testing"
 
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 	"github.com/snapcache/snapcache/test/e2e/faultfs"
 )
-
-// binary is the path of the program under test.
-var binary string
 
 // quiet is the control plane shared by the tests that change nothing on it.
 var quiet struct {
@@ -29,63 +22,14 @@ func TestMain(m *testing.M) {
 	if faultfs.Serve() || servePeak() {
 		return
 	}
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "e2e:", err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func run(m *testing.M) (code int, err error) {
-	dir, err := os.MkdirTemp("", "snapcache-e2e-bin-")
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if err := build(dir); err != nil {
-		return 0, err
-	}
-	// Built here, so that no test is charged for the time.
-	if _, err := controlplane.Build(context.Background(), os.Stderr); err != nil {
-		return 0, err
-	}
-	code = m.Run()
-	if quiet.cp != nil {
-		err = quiet.cp.Stop()
-	}
-	return code, err
-}
-
-// build builds the program as it is shipped: without cgo and the race detector.
-func build(dir string) error {
-	root, err := controlplane.Root()
-	if err != nil {
-		return err
-	}
-	binary = filepath.Join(dir, "snapcache")
-	cmd := exec.Command("go", "build", "-o", binary, "./cmd/snapcache")
-	cmd.Dir = root
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build snapcache: %w\n%s", err, out)
-	}
-	return nil
-}
-
-// newControlPlane starts a control plane for one test.
-func newControlPlane(t *testing.T) *controlplane.ControlPlane {
-	t.Helper()
-	cp, err := controlplane.Start(t.Context(), controlplane.Options{Log: t.Output()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := cp.Stop(); err != nil {
-			t.Error(err)
-		}
+	harness.Run(m, func(string) (func() error, error) {
+		return func() error {
+			if quiet.cp == nil {
+				return nil
+			}
+			return quiet.cp.Stop()
+		}, nil
 	})
-	return cp
 }
 
 // quietControlPlane returns the shared control plane. Objects on it must not be changed.

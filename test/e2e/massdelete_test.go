@@ -17,10 +17,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
@@ -70,7 +70,7 @@ func newLiar(t *testing.T, cp *controlplane.ControlPlane) *liar {
 		srv.Close()
 		transport.CloseIdleConnections()
 	})
-	cfg, err := clientcmd.LoadFromFile(kubeconfig(t, cp, controlplane.Admin))
+	cfg, err := clientcmd.LoadFromFile(harness.Kubeconfig(t, cp, controlplane.Admin))
 	require.NoError(t, err)
 	for _, c := range cfg.Clusters {
 		c.Server, c.CertificateAuthorityData, c.CertificateAuthority = srv.URL, nil, ""
@@ -83,7 +83,7 @@ func newLiar(t *testing.T, cp *controlplane.ControlPlane) *liar {
 // none. Deletes that a second list confirms are made; a single wrong list deletes nothing.
 func TestMassDeletion(t *testing.T) {
 	t.Parallel()
-	cp := newControlPlane(t)
+	cp := harness.ControlPlane(t, controlplane.Options{})
 	const all, gone = 200, 160
 	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{ConfigMaps: all}))
 	l := newLiar(t, cp)
@@ -111,8 +111,7 @@ func TestMassDeletion(t *testing.T) {
 	a.stop()
 
 	t.Log("most are deleted")
-	client, err := dynamic.NewForConfig(cp.RESTConfig(controlplane.Admin))
-	require.NoError(t, err)
+	client := harness.Dynamic(t, cp.RESTConfig(controlplane.Admin))
 	configmaps := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"})
 	list, err := configmaps.List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)

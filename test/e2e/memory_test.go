@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // TestMemoryStore runs an agent without a database: it catches up like the others, leaves nothing
@@ -13,7 +14,7 @@ import (
 func TestMemoryStore(t *testing.T) {
 	t.Parallel()
 	cp := quietControlPlane(t)
-	x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: twoResources})
+	x := newSite(t, settings{kubeconfig: harness.Kubeconfig(t, cp, controlplane.Admin), resources: twoResources})
 	for range 2 {
 		a := x.launch(append(x.runArgs(), "--store", "memory")...)
 		a.requireServers(cp, twoIDs...)

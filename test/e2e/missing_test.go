@@ -12,6 +12,7 @@ import (
 
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
@@ -20,12 +21,12 @@ import (
 // agent: it serves the other resources, reports these, and follows one as soon as the server has it.
 func TestMissingResources(t *testing.T) {
 	t.Parallel()
-	cp := newControlPlane(t)
+	cp := harness.ControlPlane(t, controlplane.Options{})
 	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{ConfigMaps: 20, Pods: 10, Namespaces: 2}))
 	g := newGateway(t, cp)
 	login := func(*http.Request) int { return http.StatusOK }
 	const tills, nodes = "tills.shop.example.com", "nodes@shop-0001"
-	x := newSite(t, settings{kubeconfig: g.kubeconfig, resources: twoResources + "\n- resource: " + tills + "\n- {resource: nodes, namespaces: [shop-0001]}"})
+	x := newSite(t, settings{kubeconfig: g.Kubeconfig, resources: twoResources + "\n- resource: " + tills + "\n- {resource: nodes, namespaces: [shop-0001]}"})
 	for _, state := range []string{"first start", "with a cache"} {
 		g.answer(login)
 		a := x.start()
@@ -70,7 +71,7 @@ func TestMissingResources(t *testing.T) {
 // TestServerWithoutResources has an agent wait for a server that has none of its resources.
 func TestServerWithoutResources(t *testing.T) {
 	t.Parallel()
-	x := newSite(t, settings{kubeconfig: kubeconfig(t, quietControlPlane(t), controlplane.Admin), resources: "- resource: gadgets.v1.example.com\n- resource: customresourcedefinitions.apps"})
+	x := newSite(t, settings{kubeconfig: harness.Kubeconfig(t, quietControlPlane(t), controlplane.Admin), resources: "- resource: gadgets.v1.example.com\n- resource: customresourcedefinitions.apps"})
 	a := x.start()
 	a.awaitProblem("gadgets.example.com", `"gadgets"`)
 	a.awaitProblem("customresourcedefinitions.apps", "did you mean customresourcedefinitions.apiextensions.k8s.io?")

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // TestMonitoringMetrics checks that an agent has every metric of the alert rules and the dashboard,
@@ -27,7 +28,7 @@ import (
 // has all metrics there are.
 func TestMonitoringMetrics(t *testing.T) {
 	t.Parallel()
-	x := newSite(t, settings{kubeconfig: kubeconfig(t, quietControlPlane(t), controlplane.Reader), resources: "- resource: configmaps", more: "fallbackContext: controlplane\nkubernetesAPI: {address: '" + freeAddress(t) + "'}"})
+	x := newSite(t, settings{kubeconfig: harness.Kubeconfig(t, quietControlPlane(t), controlplane.Reader), resources: "- resource: configmaps", more: "fallbackContext: controlplane\nkubernetesAPI: {address: '" + harness.FreeAddress(t) + "'}"})
 	require.NoError(t, os.MkdirAll(filepath.Dir(x.db), 0o700))
 	require.NoError(t, os.WriteFile(x.db, []byte("no database of ours, and long enough to be looked at"), 0o600))
 	a := x.start()
@@ -43,12 +44,10 @@ func TestMonitoringMetrics(t *testing.T) {
 	require.NoError(t, err)
 	a.stop()
 
-	root, err := controlplane.Root()
-	require.NoError(t, err)
+	root := harness.Root(t)
 	text := ""
 	for _, name := range []string{"monitoring/alerts.yaml", "monitoring/grafana-dashboard.json"} {
-		b, err := os.ReadFile(filepath.Join(root, name))
-		require.NoError(t, err)
+		b := harness.ReadFile(t, filepath.Join(root, name))
 		text += string(b)
 	}
 	names := regexp.MustCompile(`\bsnapcache_[a-z_]+`).FindAllString(text, -1)

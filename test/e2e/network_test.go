@@ -16,6 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapcache/snapcache/localapi"
+	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
@@ -41,14 +43,14 @@ func TestRetryAfterNetwork(t *testing.T) {
 	}
 	change("link", "set", "lo", "up")
 
-	cp := newControlPlane(t)
+	cp := harness.ControlPlane(t, controlplane.Options{})
 	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{ConfigMaps: 5}))
 	g := newGateway(t, cp)
 	g.delay = 3600
-	leadOut(t, namespace, g.address)
-	x := newSite(t, settings{kubeconfig: g.kubeconfig, resources: "- resource: configmaps"})
+	leadOut(t, namespace, g.Address)
+	x := newSite(t, settings{kubeconfig: g.Kubeconfig, resources: "- resource: configmaps"})
 	x.program = filepath.Join(t.TempDir(), "snapcache")
-	script := fmt.Sprintf("#!/bin/sh\nexec ip netns exec %s %s \"$@\"\n", namespace, binary)
+	script := fmt.Sprintf("#!/bin/sh\nexec ip netns exec %s %s \"$@\"\n", namespace, harness.Snapcache)
 	require.NoError(t, os.WriteFile(x.program, []byte(script), 0o700)) //nolint:gosec // it is a program
 	a := x.start()
 	a.awaitCaughtUp(anywhere("configmaps"))
@@ -57,8 +59,8 @@ func TestRetryAfterNetwork(t *testing.T) {
 		{"route", "add", "198.51.100.0/24", "dev", "lo"},
 	} {
 		g.answer(func(*http.Request) int { return http.StatusTooManyRequests })
-		g.down()
-		g.up() // the watch ends
+		g.Down()
+		g.Up() // the watch ends
 		a.await("it waits", func(s *localapi.Status) string {
 			if c := collections(s)["configmaps"]; c.CaughtUp || c.ProblemKind != "throttled" {
 				return c.Phase + " " + c.Problem

@@ -9,6 +9,7 @@ import (
 
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
@@ -22,10 +23,10 @@ var offlineIDs = []string{"configmaps", "pods", "widgets.example.com"}
 // server is back.
 func TestStartWithoutServer(t *testing.T) {
 	t.Parallel()
-	cp := newControlPlane(t)
+	cp := harness.ControlPlane(t, controlplane.Options{})
 	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{Pods: 60, ConfigMaps: 60, Widgets: 60}))
-	network := newProxy(t, cp, controlplane.Admin)
-	x := newSite(t, settings{kubeconfig: network.kubeconfig, resources: `
+	network := harness.NetworkOf(t, harness.Kubeconfig(t, cp, controlplane.Admin))
+	x := newSite(t, settings{kubeconfig: network.Kubeconfig, resources: `
 - resource: pods
 - resource: configmaps
 - resource: widgets.v1.example.com
@@ -40,8 +41,8 @@ func TestStartWithoutServer(t *testing.T) {
 		cut     func()
 		problem string
 	}{
-		{"refused", network.down, "can't reach the server: connection refused"},
-		{"no answer", network.hang, ""}, // timeouts take longer than this test
+		{"refused", network.Down, "can't reach the server: connection refused"},
+		{"no answer", network.Hang, ""}, // timeouts take longer than this test
 	} {
 		t.Run(away.name, func(t *testing.T) {
 			x := x.in(t)
@@ -84,7 +85,7 @@ func TestStartWithoutServer(t *testing.T) {
 				require.Contains(t, string(x.must("status")), away.problem)
 			}
 
-			network.up()
+			network.Up()
 			a.requireServers(cp, offlineIDs...)
 			for id, c := range a.awaitCaughtUp(anywhere(offlineIDs...)) {
 				require.Zero(t, c.Lists, "%s: lists", id)

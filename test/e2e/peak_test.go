@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // peakEnv makes the test program run its arguments as a command.
@@ -22,7 +24,7 @@ func measured(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
-	cmd := exec.CommandContext(t.Context(), self, append([]string{binary}, args...)...)
+	cmd := exec.CommandContext(t.Context(), self, append([]string{harness.Snapcache}, args...)...)
 	cmd.Env = append(os.Environ(), peakEnv+"=1")
 	return cmd
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // TestProfileNode runs an agent with the profile of a node, on a server that has all of its resources:
@@ -20,8 +21,8 @@ func TestProfileNode(t *testing.T) {
 	cp := quietControlPlane(t)
 	const node = "edge-00001.shops.example.com"
 	x := newSite(t, settings{
-		kubeconfig: kubeconfig(t, cp, controlplane.Admin),
-		more:       "profile: node\nnodeName: " + node + "\nkubernetesAPI: {address: '" + freeAddress(t) + "', access: {enabled: true}}",
+		kubeconfig: harness.Kubeconfig(t, cp, controlplane.Admin),
+		more:       "profile: node\nnodeName: " + node + "\nkubernetesAPI: {address: '" + harness.FreeAddress(t) + "', access: {enabled: true}}",
 	})
 	checked := x.checkConfig()
 	require.Zero(t, checked.code, checked.stderr)
@@ -46,7 +47,7 @@ func TestProfileNode(t *testing.T) {
 
 	get := func(user string) (string, error) {
 		file := filepath.Join(x.dir, user+".kubeconfig")
-		require.NoError(t, os.WriteFile(file, x.must("kubeconfig", "--from", kubeconfig(t, cp, user)), 0o600))
+		require.NoError(t, os.WriteFile(file, x.must("kubeconfig", "--from", harness.Kubeconfig(t, cp, user)), 0o600))
 		out, err := exec.CommandContext(t.Context(), cp.KubectlPath(), "--kubeconfig", file,
 			"get", "pods", "-A", "-o", "name", "--field-selector", "spec.nodeName="+node).CombinedOutput()
 		return string(out), err

@@ -12,6 +12,7 @@ import (
 
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
@@ -20,7 +21,7 @@ import (
 // stay. When the rights are granted again, Secrets are listed again and configmaps are not.
 func TestSecretsPurged(t *testing.T) {
 	t.Parallel()
-	cp := newControlPlane(t)
+	cp := harness.ControlPlane(t, controlplane.Options{})
 	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{ConfigMaps: 30, Secrets: 60}))
 	kubectl := func(args ...string) {
 		_, err := cp.Kubectl(t.Context(), args...)
@@ -30,7 +31,7 @@ func TestSecretsPurged(t *testing.T) {
 	kubectl("create", "secret", "generic", "-n", "default", "gone", "--from-literal=note="+marker)
 	kubectl("create", "secret", "generic", "-n", "default", "stays", "--from-literal=note="+marker)
 	x := newSite(t, settings{
-		kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: "- resource: configmaps\n- resource: secrets", consent: true,
+		kubeconfig: harness.Kubeconfig(t, cp, controlplane.Admin), resources: "- resource: configmaps\n- resource: secrets", consent: true,
 		purgeAfter: "4s",
 	})
 	a := x.start()
@@ -48,7 +49,7 @@ func TestSecretsPurged(t *testing.T) {
 	a.requireServers(cp, "secrets")
 	a.kill() // the last change is in the journal
 
-	x.kubeconfig = kubeconfig(t, cp, controlplane.Stranger)
+	x.kubeconfig = harness.Kubeconfig(t, cp, controlplane.Stranger)
 	a = x.start()
 	s := a.await("purged", func(s *localapi.Status) string {
 		c := collections(s)["secrets"]
@@ -67,7 +68,7 @@ func TestSecretsPurged(t *testing.T) {
 		return strings.Contains(x.tail(), "the file holds nothing of the purged objects"), nil
 	})
 	require.Len(t, missing(t, x.db, secret), len(secret), "no record of a secret is in the file")
-	require.NotContains(t, string(fileContent(t, x.db)), marker)
+	require.NotContains(t, string(harness.ReadFile(t, x.db)), marker)
 	require.Len(t, missing(t, x.db, kept), 0)
 	require.NoFileExists(t, x.db+".compact")
 	require.Len(t, x.cached("configmaps"), len(onServer(t, cp, "configmaps")), "every other 403 deletes nothing")
@@ -109,7 +110,7 @@ func recordBytes(t *testing.T, path, collection string) [][]byte {
 // missing returns those byte strings that are not in a file.
 func missing(t *testing.T, path string, wanted [][]byte) [][]byte {
 	t.Helper()
-	b := fileContent(t, path)
+	b := harness.ReadFile(t, path)
 	return slices.DeleteFunc(slices.Clone(wanted), func(w []byte) bool { return bytes.Contains(b, w) })
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // TestReadOnlyDisk_FileCorrupt starts an agent on a read-only file system whose database is corrupt. It
@@ -16,13 +17,12 @@ import (
 func TestReadOnlyDisk_FileCorrupt(t *testing.T) {
 	t.Parallel()
 	cp := quietControlPlane(t)
-	x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: twoResources})
+	x := newSite(t, settings{kubeconfig: harness.Kubeconfig(t, cp, controlplane.Admin), resources: twoResources})
 	readOnly := diskOf(t, x)
 	a := x.start()
 	a.requireServers(cp, twoIDs...)
 	a.stop()
-	b, err := os.ReadFile(x.db)
-	require.NoError(t, err)
+	b := harness.ReadFile(t, x.db)
 	clear(b[:8192])
 	require.NoError(t, os.WriteFile(x.db, b, 0o600))
 

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // TestReadOnlyDisk_Directories starts an agent whose database is on a good disk, and whose socket and snapshots
@@ -20,7 +21,7 @@ func TestReadOnlyDisk_Directories(t *testing.T) {
 	readOnly := diskOf(t, &other)
 	x.socket = filepath.Join(x.dir, "other", "agent.sock")
 	x.configure(settings{
-		kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: twoResources,
+		kubeconfig: harness.Kubeconfig(t, cp, controlplane.Admin), resources: twoResources,
 		more: "snapshots: {dir: " + filepath.Join(x.dir, "other", "snapshots") + "}",
 	})
 	readOnly(true)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
@@ -55,10 +56,10 @@ func (a *agent) awaitAlarm(on bool) *localapi.Status {
 // with a server, follow changes in memory, and store them without a list once the disk takes writes.
 func TestReadOnlyDisk(t *testing.T) {
 	t.Parallel()
-	cp := newControlPlane(t)
+	cp := harness.ControlPlane(t, controlplane.Options{})
 	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{ConfigMaps: 40, Pods: 20, Namespaces: 2}))
-	network := newProxy(t, cp, controlplane.Admin)
-	x := newSite(t, settings{kubeconfig: network.kubeconfig, resources: twoResources})
+	network := harness.NetworkOf(t, harness.Kubeconfig(t, cp, controlplane.Admin))
+	x := newSite(t, settings{kubeconfig: network.Kubeconfig, resources: twoResources})
 	readOnly := diskOf(t, x)
 	for _, last := range []string{"closed", "killed"} {
 		a := x.start()
@@ -80,7 +81,7 @@ func TestReadOnlyDisk(t *testing.T) {
 			}
 		}
 		readOnly(true)
-		network.down()
+		network.Down()
 
 		a = x.start()
 		a.awaitAlarm(true)
@@ -98,7 +99,7 @@ func TestReadOnlyDisk(t *testing.T) {
 		require.Contains(t, string(a.metricsText()), "snapcache_store_failing 1")
 		x.awaitLog("the database can't be written")
 
-		network.up()
+		network.Up()
 		a.requireServers(cp, twoIDs...)
 		touchAll(t, cp, twoIDs...)
 		a.requireServers(cp, twoIDs...)
@@ -125,12 +126,12 @@ func TestReadOnlyDisk(t *testing.T) {
 // file that has all of it, although the server is away by then.
 func TestReadOnlyDisk_NothingStored(t *testing.T) {
 	t.Parallel()
-	cp := newControlPlane(t)
+	cp := harness.ControlPlane(t, controlplane.Options{})
 	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{ConfigMaps: 40, Pods: 20, Namespaces: 2}))
-	network := newProxy(t, cp, controlplane.Admin)
+	network := harness.NetworkOf(t, harness.Kubeconfig(t, cp, controlplane.Admin))
 	s := settings{
-		kubeconfig: network.kubeconfig, resources: twoResources,
-		more: "kubernetesAPI: {address: '" + freeAddress(t) + "', openAPI: true, access: {enabled: true}}",
+		kubeconfig: network.Kubeconfig, resources: twoResources,
+		more: "kubernetesAPI: {address: '" + harness.FreeAddress(t) + "', openAPI: true, access: {enabled: true}}",
 	}
 	x := newSite(t, s)
 	readOnly := diskOf(t, x)
@@ -148,7 +149,7 @@ func TestReadOnlyDisk_NothingStored(t *testing.T) {
 	for _, id := range twoIDs {
 		before[id] = x.cached(id)
 	}
-	network.down()
+	network.Down()
 	readOnly(false)
 	inFile := a.awaitAlarm(false)
 	require.Contains(t, string(a.metricsText()), "snapcache_store_failing 0")
@@ -158,7 +159,7 @@ func TestReadOnlyDisk_NothingStored(t *testing.T) {
 	for _, id := range twoIDs {
 		requireSame(t, id, before[id], x.cached(id))
 	}
-	network.up()
+	network.Up()
 	touchAll(t, cp, twoIDs...)
 	a.requireServers(cp, twoIDs...)
 	for id, c := range a.awaitCaughtUp(anywhere(twoIDs...)) {

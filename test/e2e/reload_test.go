@@ -13,6 +13,7 @@ import (
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
@@ -21,9 +22,9 @@ import (
 // and readers must not notice. An invalid configuration must change nothing.
 func TestReload(t *testing.T) {
 	t.Parallel()
-	cp := newControlPlane(t)
+	cp := harness.ControlPlane(t, controlplane.Options{})
 	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{ConfigMaps: 20, Pods: 20, Widgets: 10}))
-	first := settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: `
+	first := settings{kubeconfig: harness.Kubeconfig(t, cp, controlplane.Admin), resources: `
 - resource: configmaps
 - resource: namespaces
 - resource: pods
@@ -75,8 +76,7 @@ func TestReload(t *testing.T) {
 
 	t.Run("refused", func(t *testing.T) {
 		a := a.in(t)
-		good, err := os.ReadFile(a.config)
-		require.NoError(t, err)
+		good := harness.ReadFile(t, a.config)
 		loaded := a.await("an answer", func(*localapi.Status) string { return "" }).Agent.ConfigLoaded
 		for _, bad := range []struct {
 			name          string

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // TestReset discards a database, which fails while an agent runs. The next start lists everything,
@@ -14,7 +15,7 @@ import (
 func TestReset(t *testing.T) {
 	t.Parallel()
 	cp := quietControlPlane(t)
-	x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: "- resource: configmaps\n- resource: nodes"})
+	x := newSite(t, settings{kubeconfig: harness.Kubeconfig(t, cp, controlplane.Admin), resources: "- resource: configmaps\n- resource: nodes"})
 	a := x.start()
 	a.requireServers(cp, "configmaps", "nodes")
 	r := x.run("reset", "--yes", "--config", x.config)

@@ -18,6 +18,7 @@ import (
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
@@ -31,9 +32,9 @@ var resumeIDs = []string{"configmaps", "namespaces", "pods", "widgets.example.co
 // received events must be the changes.
 func TestRestartMakesNoList(t *testing.T) {
 	t.Parallel()
-	cp := newControlPlane(t)
+	cp := harness.ControlPlane(t, controlplane.Options{})
 	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{ConfigMaps: resumeChanges, Pods: 50, Widgets: 50}))
-	x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: `
+	x := newSite(t, settings{kubeconfig: harness.Kubeconfig(t, cp, controlplane.Admin), resources: `
 - resource: configmaps
 - resource: namespaces
 - resource: pods
@@ -163,8 +164,7 @@ type patcher struct {
 
 func newPatcher(t *testing.T, cp *controlplane.ControlPlane, keys []string) *patcher {
 	t.Helper()
-	client, err := dynamic.NewForConfig(cp.RESTConfig(controlplane.Admin))
-	require.NoError(t, err)
+	client := harness.Dynamic(t, cp.RESTConfig(controlplane.Admin))
 	return &patcher{t: t, client: client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}), keys: keys}
 }
 

@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/snapcache/snapcache/localapi"
+	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
@@ -16,11 +18,11 @@ import (
 // one that has yet to look a resource up. Once the gateway lets requests through, a reload is enough.
 func TestRetryAfterHour(t *testing.T) {
 	t.Parallel()
-	cp := newControlPlane(t)
+	cp := harness.ControlPlane(t, controlplane.Options{})
 	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{ConfigMaps: 5}))
 	g := newGateway(t, cp)
 	g.delay = 3600
-	x := newSite(t, settings{kubeconfig: g.kubeconfig, resources: "- resource: configmaps\n- resource: services"})
+	x := newSite(t, settings{kubeconfig: g.Kubeconfig, resources: "- resource: configmaps\n- resource: services"})
 	a := x.start()
 	a.awaitCaughtUp(anywhere("configmaps", "services"))
 
@@ -43,8 +45,8 @@ func TestRetryAfterHour(t *testing.T) {
 		t.Run(wake.name, func(t *testing.T) {
 			a := a.in(t)
 			g.answer(busy)
-			g.down()
-			g.up() // the watches end
+			g.Down()
+			g.Up() // the watches end
 			a.await("it waits", waits)
 			g.answer(nil)
 			wake.do(a)
@@ -60,7 +62,7 @@ func TestRetryAfterHour(t *testing.T) {
 			}
 			return 0
 		})
-		more := settings{kubeconfig: g.kubeconfig, resources: "- resource: configmaps\n- resource: deployments.v1.apps"}
+		more := settings{kubeconfig: g.Kubeconfig, resources: "- resource: configmaps\n- resource: deployments.v1.apps"}
 		a.configure(more)
 		a.must("reload")
 		a.await("it waits", func(s *localapi.Status) string {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
@@ -33,10 +34,9 @@ var rightsIDs = []string{"configmaps", "pods", "widgets.example.com@shop-0001"}
 // the agent reports which, and so does `config check`.
 func TestRights(t *testing.T) {
 	t.Parallel()
-	cp := newControlPlane(t)
+	cp := harness.ControlPlane(t, controlplane.Options{})
 	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{ConfigMaps: 60, Pods: 30, Widgets: 60, Namespaces: 3}))
-	_, err := cp.Kubectl(t.Context(), "create", "namespace", "edge")
-	require.NoError(t, err)
+	harness.Kubectl(t, cp, "create", "namespace", "edge")
 
 	t.Run("all", func(t *testing.T) {
 		x := rightsSite(t, cp, "all", "", "")
@@ -65,8 +65,7 @@ func TestRights(t *testing.T) {
 			require.EqualValues(t, 2, v.Repaired, v.Collection)
 		}
 		a.stop()
-		log, err := os.ReadFile(x.log)
-		require.NoError(t, err)
+		log := harness.ReadFile(t, x.log)
 		require.NotContains(t, strings.ToLower(string(log)), "forbid")
 	})
 
@@ -123,8 +122,7 @@ func TestRights(t *testing.T) {
 		a := x.start()
 		a.awaitCaughtUp(anywhere(rightsIDs...))
 		a.stop()
-		log, err := os.ReadFile(x.log)
-		require.NoError(t, err)
+		log := harness.ReadFile(t, x.log)
 		require.Contains(t, string(log), "grant get on customresourcedefinitions")
 	})
 }
@@ -136,12 +134,12 @@ func TestConfigCheckRights(t *testing.T) {
 	x := newSite(t, settings{resources: withSecrets + "- resource: pods\n  namespaces: [shop-0001, shop-0002]\n", consent: true})
 	secrets := "get, list, watch on secrets in all of the cluster: it can't be cached"
 
-	x.kubeconfig = kubeconfig(t, cp, controlplane.Admin)
+	x.kubeconfig = harness.Kubeconfig(t, cp, controlplane.Admin)
 	r := x.checkConfig()
 	require.Zero(t, r.code, r.stderr)
-	x.kubeconfig = kubeconfig(t, cp, controlplane.Reader)
+	x.kubeconfig = harness.Kubeconfig(t, cp, controlplane.Reader)
 	x.requireMissing(cp, secrets)
-	x.kubeconfig = kubeconfig(t, cp, controlplane.Stranger)
+	x.kubeconfig = harness.Kubeconfig(t, cp, controlplane.Stranger)
 	x.requireMissing(cp, "get, list, watch on configmaps in all of the cluster: it can't be cached", secrets,
 		"get, list, watch on services in all of the cluster: it can't be cached",
 		"get on namespaces kube-system: the cluster will be identified by its CA and address",
@@ -186,7 +184,7 @@ func (a *agent) requireIdentified(by string) {
 // `config rbac`, except for one verb on one resource.
 func rightsSite(t *testing.T, cp *controlplane.ControlPlane, name, resource, verb string) *site {
 	t.Helper()
-	x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Stranger), resources: rightsResources, more: "verify: {interval: 0s}"})
+	x := newSite(t, settings{kubeconfig: harness.Kubeconfig(t, cp, controlplane.Stranger), resources: rightsResources, more: "verify: {interval: 0s}"})
 	var list struct {
 		APIVersion string           `json:"apiVersion"`
 		Kind       string           `json:"kind"`
@@ -219,8 +217,7 @@ func rightsSite(t *testing.T, cp *controlplane.ControlPlane, name, resource, ver
 	require.NoError(t, err)
 	file := filepath.Join(x.dir, "rbac.json")
 	require.NoError(t, os.WriteFile(file, b, 0o600))
-	_, err = cp.Kubectl(t.Context(), "apply", "-f", file)
-	require.NoError(t, err)
+	harness.Kubectl(t, cp, "apply", "-f", file)
 	x.kubeconfig = serviceAccountKubeconfig(t, cp, x.dir, "edge", name)
 
 	// The authorizer notices roles with a delay, each kind by itself. A remaining verb shows that
@@ -252,9 +249,8 @@ func recode(t *testing.T, from, to any) {
 // serviceAccountKubeconfig writes the kubeconfig of a service account.
 func serviceAccountKubeconfig(t *testing.T, cp *controlplane.ControlPlane, dir, namespace, name string) string {
 	t.Helper()
-	token, err := cp.Kubectl(t.Context(), "create", "token", "-n", namespace, name)
-	require.NoError(t, err)
-	config, err := clientcmd.LoadFromFile(kubeconfig(t, cp, controlplane.Stranger))
+	token := harness.Kubectl(t, cp, "create", "token", "-n", namespace, name)
+	config, err := clientcmd.LoadFromFile(harness.Kubeconfig(t, cp, controlplane.Stranger))
 	require.NoError(t, err)
 	for _, user := range config.AuthInfos {
 		user.Token = strings.TrimSpace(string(token))

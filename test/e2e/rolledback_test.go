@@ -9,9 +9,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic"
 
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
@@ -23,10 +23,10 @@ import (
 // and miss the new one.
 func TestRestoredEtcdPastCheckpoint(t *testing.T) {
 	t.Parallel()
-	cp := newControlPlane(t)
+	cp := harness.ControlPlane(t, controlplane.Options{})
 	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{ConfigMaps: 60}))
-	p := newProxy(t, cp, controlplane.Admin)
-	x := newSite(t, settings{kubeconfig: p.kubeconfig, resources: "- resource: configmaps\n- resource: limitranges"})
+	p := harness.NetworkOf(t, harness.Kubeconfig(t, cp, controlplane.Admin))
+	x := newSite(t, settings{kubeconfig: p.Kubeconfig, resources: "- resource: configmaps\n- resource: limitranges"})
 	ids := []string{"configmaps", "limitranges"}
 	client, err := dynamic.NewForConfig(cp.RESTConfig(controlplane.Admin))
 	require.NoError(t, err)
@@ -57,7 +57,7 @@ func TestRestoredEtcdPastCheckpoint(t *testing.T) {
 		if name == "stopped" {
 			a.stop()
 		} else {
-			p.down()
+			p.Down()
 		}
 
 		require.NoError(t, cp.RestoreEtcd(t.Context(), saved))
@@ -66,7 +66,7 @@ func TestRestoredEtcdPastCheckpoint(t *testing.T) {
 		if name == "stopped" {
 			a = x.start()
 		} else {
-			p.up()
+			p.Up()
 		}
 		listed := a.awaitListed("rv-ahead", ids...)
 		a.requireServers(cp, "configmaps")
@@ -88,8 +88,7 @@ func TestRestoredEtcdPastCheckpoint(t *testing.T) {
 // goPast writes new configmaps until the server is past a checkpoint.
 func goPast(t *testing.T, cp *controlplane.ControlPlane, checkpoint, prefix string) {
 	t.Helper()
-	client, err := dynamic.NewForConfig(cp.RESTConfig(controlplane.Admin))
-	require.NoError(t, err)
+	client := harness.Dynamic(t, cp.RESTConfig(controlplane.Admin))
 	configmaps := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}).Namespace(objects.Namespace(0))
 	for i := 0; ; i++ {
 		o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap"}}

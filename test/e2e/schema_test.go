@@ -10,10 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
 
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
@@ -23,10 +23,10 @@ import (
 // field.
 func TestSchemaChanged(t *testing.T) {
 	t.Parallel()
-	cp := newControlPlane(t)
+	cp := harness.ControlPlane(t, controlplane.Options{})
 	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{Widgets: 30, ConfigMaps: 5}))
-	p := newProxy(t, cp, controlplane.Admin)
-	x := newSite(t, settings{kubeconfig: p.kubeconfig, resources: "- resource: configmaps\n- resource: widgets.example.com"})
+	p := harness.NetworkOf(t, harness.Kubeconfig(t, cp, controlplane.Admin))
+	x := newSite(t, settings{kubeconfig: p.Kubeconfig, resources: "- resource: configmaps\n- resource: widgets.example.com"})
 	a := x.start()
 	a.requireServers(cp, "widgets.example.com", "configmaps")
 	a.stop()
@@ -41,9 +41,9 @@ func TestSchemaChanged(t *testing.T) {
 	require.Equal(t, 1, a.relists("widgets.example.com")["schema-changed"])
 	require.Zero(t, a.relists("configmaps").total())
 
-	p.down()
+	p.Down()
 	addDefault(t, cp, "colour")
-	p.up()
+	p.Up()
 	a.await("both lists", func(s *localapi.Status) string {
 		if c := collections(s)["widgets.example.com"]; c.Lists < 2 || !c.CaughtUp {
 			return "phase " + c.Phase
@@ -63,8 +63,7 @@ func TestSchemaChanged(t *testing.T) {
 // with it.
 func addDefault(t *testing.T, cp *controlplane.ControlPlane, field string) {
 	t.Helper()
-	client, err := dynamic.NewForConfig(cp.RESTConfig(controlplane.Admin))
-	require.NoError(t, err)
+	client := harness.Dynamic(t, cp.RESTConfig(controlplane.Admin))
 	definitions := client.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
 	patch, err := json.Marshal([]map[string]any{{
 		"op": "add", "path": "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/" + field,

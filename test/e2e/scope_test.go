@@ -10,6 +10,7 @@ import (
 
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // scopeStep is one restart with a configuration of pods, and the expected result.
@@ -49,7 +50,7 @@ func TestScopeChangedInTheConfiguration(t *testing.T) {
 		unstructured.RemoveNestedField(o, "metadata", "annotations")
 	}
 
-	x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: "- resource: pods"})
+	x := newSite(t, settings{kubeconfig: harness.Kubeconfig(t, cp, controlplane.Admin), resources: "- resource: pods"})
 	var last localapi.Collection
 	for _, step := range []scopeStep{
 		{"first", "- resource: pods", everyone, keep, true},

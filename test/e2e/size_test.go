@@ -17,6 +17,7 @@ import (
 
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
@@ -35,9 +36,9 @@ const (
 // after a restart and during a dump, and the time from a start to the first answer.
 func TestTwentyThousandPods(t *testing.T) {
 	t.Parallel()
-	cp := newControlPlane(t)
+	cp := harness.ControlPlane(t, controlplane.Options{})
 	require.NoError(t, objects.SeedPodsDirect(t.Context(), cp, manyPods))
-	x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: "- resource: pods", commitInterval: "1s", more: "kubernetesAPI: {address: '" + freeAddress(t) + "'}"})
+	x := newSite(t, settings{kubeconfig: harness.Kubeconfig(t, cp, controlplane.Admin), resources: "- resource: pods", commitInterval: "1s", more: "kubernetesAPI: {address: '" + harness.FreeAddress(t) + "'}"})
 
 	t.Run("first sync", func(t *testing.T) {
 		a := x.in(t).start()
@@ -190,8 +191,7 @@ var vmHWM = regexp.MustCompile(`(?m)^VmHWM:\s+(\d+) kB$`)
 // peakOf reads a process's peak memory from the kernel: anonymous memory and mapped pages of files.
 func peakOf(t *testing.T, pid int) float64 {
 	t.Helper()
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	require.NoError(t, err)
+	b := harness.ReadFile(t, fmt.Sprintf("/proc/%d/status", pid))
 	m := vmHWM.FindSubmatch(b)
 	if m == nil {
 		return 0 // it has exited and waits to be reaped

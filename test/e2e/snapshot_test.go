@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
@@ -17,7 +18,7 @@ import (
 // cluster. Each ends with the objects of its server, and only the last two list.
 func TestSnapshot(t *testing.T) {
 	t.Parallel()
-	cp := newControlPlane(t)
+	cp := harness.ControlPlane(t, controlplane.Options{})
 	require.NoError(t, objects.Seed(t.Context(), cp, expiredSeed))
 	const resources = `
 - resource: configmaps
@@ -26,7 +27,7 @@ func TestSnapshot(t *testing.T) {
 - resource: widgets.v1.example.com
 `
 	ids := expiredIDs
-	x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: resources})
+	x := newSite(t, settings{kubeconfig: harness.Kubeconfig(t, cp, controlplane.Admin), resources: resources})
 	a := x.start()
 	a.requireServers(cp, ids...)
 	made := bytes.TrimSpace(x.must("snapshot", "create"))
@@ -80,7 +81,7 @@ func TestSnapshot(t *testing.T) {
 	})
 	seeded := func(t *testing.T, cp *controlplane.ControlPlane) *site {
 		return newSite(t, settings{
-			kubeconfig: kubeconfig(t, cp, controlplane.Admin),
+			kubeconfig: harness.Kubeconfig(t, cp, controlplane.Admin),
 			resources:  resources + "restore:\n  seed: " + snap,
 		})
 	}
@@ -96,7 +97,7 @@ func TestSnapshot(t *testing.T) {
 		a.stop()
 	}
 	t.Run("another cluster", func(t *testing.T) {
-		other := newControlPlane(t)
+		other := harness.ControlPlane(t, controlplane.Options{})
 		require.NoError(t, objects.Seed(t.Context(), other, objects.SeedOptions{ConfigMaps: 20, Widgets: 10, Services: 5}))
 		requireListed(t, seeded(t, other), other, "cluster-changed")
 	})

@@ -18,6 +18,7 @@ import (
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/localapi/statuspage"
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 var (
@@ -30,14 +31,13 @@ var (
 func TestStatusPage(t *testing.T) {
 	t.Parallel()
 	b := newBrowser(t)
-	cp := newControlPlane(t)
+	cp := harness.ControlPlane(t, controlplane.Options{})
 	kubectl := func(args ...string) {
-		_, err := cp.Kubectl(t.Context(), args...)
-		require.NoError(t, err)
+		harness.Kubectl(t, cp, args...)
 	}
 	kubectl("create", "namespace", "shop")
 	kubectl("create", "configmap", "till", "-n", "shop")
-	x := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: "- resource: configmaps\n  namespaces: [shop]\n- resource: namespaces\n- resource: secrets", consent: true})
+	x := newSite(t, settings{kubeconfig: harness.Kubeconfig(t, cp, controlplane.Admin), resources: "- resource: configmaps\n  namespaces: [shop]\n- resource: namespaces\n- resource: secrets", consent: true})
 	a := x.start()
 	found := a.awaitCaughtUp(anywhere("configmaps@shop", "namespaces", "secrets"))
 
@@ -96,7 +96,7 @@ func TestStatusPage(t *testing.T) {
 // TestStatusPageGuarded sends the requests that a foreign site could make a browser send.
 func TestStatusPageGuarded(t *testing.T) {
 	t.Parallel()
-	x := newSite(t, settings{kubeconfig: kubeconfig(t, quietControlPlane(t), controlplane.Reader), resources: "- resource: nodes"})
+	x := newSite(t, settings{kubeconfig: harness.Kubeconfig(t, quietControlPlane(t), controlplane.Reader), resources: "- resource: nodes"})
 	a := x.start()
 	a.awaitCaughtUp(anywhere("nodes"))
 	tunnel := tunnelTo(t, a.socket)

@@ -33,6 +33,7 @@ import (
 
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 var recordTables = flag.Bool("tables.record", false, "record the server's tables for the tests of kubeapi/internal/table")
@@ -54,10 +55,9 @@ type recordedTable struct {
 // this server, and a row of each of the objects. With -tables.record it records them.
 func TestRecordedTables(t *testing.T) {
 	t.Parallel()
-	cp := newControlPlane(t)
+	cp := harness.ControlPlane(t, controlplane.Options{})
 	tables := serverTables(t, cp)
-	root, err := controlplane.Root()
-	require.NoError(t, err)
+	root := harness.Root(t)
 	dir := filepath.Join(root, "kubeapi", "internal", "table")
 	file := filepath.Join(dir, "testdata", "tables.json.gz")
 	if *recordTables {
@@ -77,8 +77,7 @@ func TestRecordedTables(t *testing.T) {
 func serverTables(t *testing.T, cp *controlplane.ControlPlane) map[string]recordedTable {
 	t.Helper()
 	config := cp.RESTConfig(controlplane.Admin)
-	client, err := dynamic.NewForConfig(config)
-	require.NoError(t, err)
+	client := harness.Dynamic(t, config)
 	disco, err := discovery.NewDiscoveryClientForConfig(config)
 	require.NoError(t, err)
 	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(disco))
@@ -243,8 +242,7 @@ func writeTables(t *testing.T, file string, tables map[string]recordedTable) {
 
 func readTables(t *testing.T, file string) map[string]recordedTable {
 	t.Helper()
-	raw, err := os.ReadFile(file)
-	require.NoError(t, err)
+	raw := harness.ReadFile(t, file)
 	r, err := gzip.NewReader(bytes.NewReader(raw))
 	require.NoError(t, err)
 	var tables map[string]recordedTable

@@ -13,11 +13,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 	"github.com/snapcache/snapcache/upstream"
 )
@@ -27,7 +27,7 @@ import (
 // disk all the same, with and without forwarding, and a clear error for the others.
 func TestUnknownResource(t *testing.T) {
 	t.Parallel()
-	cp := newControlPlane(t)
+	cp := harness.ControlPlane(t, controlplane.Options{})
 	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{Nodes: 2, Widgets: 3}))
 	breakAPI(t, cp)
 	for _, forward := range []bool{false, true} {
@@ -36,9 +36,9 @@ func TestUnknownResource(t *testing.T) {
 			name = "forwarding"
 		}
 		t.Run(name, func(t *testing.T) {
-			p := newProxy(t, cp, controlplane.Admin)
-			s := settings{kubeconfig: p.kubeconfig, resources: "- resource: nodes\n- resource: things.broken.example.com"}
-			s.more = "kubernetesAPI: {address: '" + freeAddress(t) + "'}"
+			p := harness.NetworkOf(t, harness.Kubeconfig(t, cp, controlplane.Admin))
+			s := settings{kubeconfig: p.Kubeconfig, resources: "- resource: nodes\n- resource: things.broken.example.com"}
+			s.more = "kubernetesAPI: {address: '" + harness.FreeAddress(t) + "'}"
 			if forward {
 				s.more = strings.TrimSuffix(s.more, "}") + ", access: {enabled: true}, forward: {enabled: true}}"
 			}
@@ -68,7 +68,7 @@ func TestUnknownResource(t *testing.T) {
 
 			s.resources = "- resource: nodes\n- resource: widgets.example.com"
 			x.configure(s)
-			p.down()
+			p.Down()
 			a = x.start()
 			k.requireNodes("offline")
 			require.Contains(t, k.fails("get", "--raw", "/apis/example.com/v1/widgets"), "widgets.example.com can't be served yet")
@@ -76,7 +76,7 @@ func TestUnknownResource(t *testing.T) {
 			require.NotZero(t, code, out)
 			require.Zero(t, a.awaitStatus()["widgets.example.com"].Lists)
 
-			p.up()
+			p.Up()
 			a.requireServers(cp, "widgets.example.com", "nodes")
 			k.requireNodes("online again")
 			require.Contains(t, k.must("get", "widgets", "-A"), "widget-")
@@ -93,9 +93,8 @@ func (a *agent) awaitStatus() map[string]localapi.Collection {
 // breakAPI makes an aggregated API whose server does not exist.
 func breakAPI(t *testing.T, cp *controlplane.ControlPlane) {
 	t.Helper()
-	client, err := dynamic.NewForConfig(cp.RESTConfig(controlplane.Admin))
-	require.NoError(t, err)
-	_, err = client.Resource(schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}).Create(t.Context(),
+	client := harness.Dynamic(t, cp.RESTConfig(controlplane.Admin))
+	_, err := client.Resource(schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}).Create(t.Context(),
 		&unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": map[string]any{"name": "v1.broken.example.com"},
 			"spec": map[string]any{

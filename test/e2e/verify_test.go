@@ -3,7 +3,6 @@ package e2e
 import (
 	"context"
 	"encoding/json"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +15,7 @@ import (
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt"
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
@@ -32,9 +32,9 @@ var verifyIDs = []string{"configmaps", "pods", "widgets.example.com"}
 // background, which only reports them. Under churn no object differs.
 func TestVerify(t *testing.T) {
 	t.Parallel()
-	cp := newControlPlane(t)
+	cp := harness.ControlPlane(t, controlplane.Options{})
 	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{ConfigMaps: verifyConfigMaps, Pods: 30, Widgets: 30}))
-	s := settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), more: "verify: {interval: 0s}", resources: `
+	s := settings{kubeconfig: harness.Kubeconfig(t, cp, controlplane.Admin), more: "verify: {interval: 0s}", resources: `
 - resource: configmaps
 - resource: pods
   fieldSelector: metadata.namespace!=nowhere
@@ -156,8 +156,7 @@ func TestVerify(t *testing.T) {
 		require.Positive(t, found["missing"])
 		require.Positive(t, found["stale"])
 		requireDiffers(t, cp, x, []string{"configmaps"})
-		log, err := os.ReadFile(x.log)
-		require.NoError(t, err)
+		log := harness.ReadFile(t, x.log)
 		require.Contains(t, string(log), "differs from the server: snapcache verify --repair fixes it")
 		a.stop()
 	})
@@ -242,8 +241,7 @@ func requireDiffers(t *testing.T, cp *controlplane.ControlPlane, x *site, ids []
 func nudge(t *testing.T, cp *controlplane.ControlPlane) (stop func()) {
 	t.Helper()
 	const namespace, name = "default", "nudge"
-	_, err := cp.Kubectl(t.Context(), "create", "configmap", "-n", namespace, name)
-	require.NoError(t, err)
+	harness.Kubectl(t, cp, "create", "configmap", "-n", namespace, name)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {

@@ -7,10 +7,10 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic"
 
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
@@ -19,11 +19,11 @@ import (
 // why.
 func TestServedVersionGone(t *testing.T) {
 	t.Parallel()
-	cp := newControlPlane(t)
+	cp := harness.ControlPlane(t, controlplane.Options{})
 	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{Widgets: 30}))
 	const id = "widgets.example.com"
 	start := func(resource string) *agent {
-		a := newSite(t, settings{kubeconfig: kubeconfig(t, cp, controlplane.Admin), resources: "- resource: " + resource}).start()
+		a := newSite(t, settings{kubeconfig: harness.Kubeconfig(t, cp, controlplane.Admin), resources: "- resource: " + resource}).start()
 		a.requireServers(cp, id)
 		return a
 	}
@@ -59,8 +59,7 @@ func TestServedVersionGone(t *testing.T) {
 // serveOtherVersion makes widgets served as v2, and no longer as v1.
 func serveOtherVersion(t *testing.T, cp *controlplane.ControlPlane) {
 	t.Helper()
-	client, err := dynamic.NewForConfig(cp.RESTConfig(controlplane.Admin))
-	require.NoError(t, err)
+	client := harness.Dynamic(t, cp.RESTConfig(controlplane.Admin))
 	definitions := client.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
 	d, err := definitions.Get(t.Context(), objects.WidgetResource.GroupResource().String(), metav1.GetOptions{})
 	require.NoError(t, err)

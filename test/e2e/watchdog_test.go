@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // watchdogInterval is the watchdog interval that the agent gets in WATCHDOG_USEC.
@@ -42,7 +44,7 @@ func watched(t *testing.T, x *site) (*agent, <-chan string) {
 	require.NoError(t, err)
 	defer log.Close()
 	a := &agent{site: x, done: make(chan struct{})}
-	a.cmd = exec.Command(binary, x.runArgs()...)
+	a.cmd = exec.Command(harness.Snapcache, x.runArgs()...)
 	a.cmd.Dir, a.cmd.Stderr = x.dir, log
 	a.cmd.Env = append([]string{"HOME=" + x.dir}, x.env...)
 	require.NoError(t, a.cmd.Start())
@@ -79,7 +81,7 @@ func awaitNotified(t *testing.T, notified <-chan string, prefix string) (before 
 // offlineSite returns a site whose server refuses connections, and the server's address.
 func offlineSite(t *testing.T) (x *site, address string) {
 	t.Helper()
-	address = freeAddress(t)
+	address = harness.FreeAddress(t)
 	x = newSite(t, settings{resources: "- resource: pods"})
 	x.kubeconfig = filepath.Join(x.dir, "kubeconfig")
 	require.NoError(t, os.WriteFile(x.kubeconfig, []byte(`

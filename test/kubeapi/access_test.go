@@ -15,10 +15,10 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // accessResources are cached for the test of access. RBAC objects are among them if rules is set.
@@ -84,7 +84,7 @@ func TestAccessMatrix(t *testing.T) {
 				code, body := u.at(t, restConfig(t, s.cached)).get(t, "/apis/lab.example.com/v1/namespaces/ns/widgets")
 				require.Equal(t, http.StatusOK, code, body)
 			}
-			s.link.cut()
+			s.link.Down()
 			s.stop()
 			s.start()
 			for i, u := range users {
@@ -100,7 +100,7 @@ func TestAccessMatrix(t *testing.T) {
 					require.Equal(t, want, code, "%s %s, for the first time while the server is away: %s", cached.name, path, body)
 				}
 			}
-			s.link.restore(t)
+			s.link.Up()
 		})
 	}
 }
@@ -262,9 +262,8 @@ type user struct{ name, token string }
 func newUsers(t *testing.T, namespace string, n int) []user {
 	t.Helper()
 	ctx := t.Context()
-	client, err := kubernetes.NewForConfig(shared.plane.RESTConfig(controlplane.Admin))
-	require.NoError(t, err)
-	_, err = client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+	client := harness.Clientset(t, shared.plane.RESTConfig(controlplane.Admin))
+	_, err := client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	var out []user
 	for i := range n {
@@ -306,8 +305,7 @@ const accessKinds = 8
 func grant(t *testing.T, name string, i int, subject rbacv1.Subject) {
 	t.Helper()
 	ctx := t.Context()
-	client, err := kubernetes.NewForConfig(shared.plane.RESTConfig(controlplane.Admin))
-	require.NoError(t, err)
+	client := harness.Clientset(t, shared.plane.RESTConfig(controlplane.Admin))
 	read := []string{"get", "list", "watch"}
 	rules := [accessKinds][]rbacv1.PolicyRule{
 		{},
@@ -324,6 +322,7 @@ func grant(t *testing.T, name string, i int, subject rbacv1.Subject) {
 	}[i%accessKinds]
 	meta, everywhere := metav1.ObjectMeta{Name: name}, i/accessKinds < 2
 	ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}
+	var err error
 	if i/accessKinds == 3 {
 		ref.Kind = "Role"
 		_, err = client.RbacV1().Roles("ns").Create(ctx, &rbacv1.Role{ObjectMeta: meta, Rules: rules}, metav1.CreateOptions{})

@@ -12,10 +12,10 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // TestAccessRights: the permissions that `snapcache config rbac` prints are enough for an agent that lets
@@ -49,7 +49,7 @@ func TestAccessRights(t *testing.T) {
 func (s *site) asAgent(namespace string) string {
 	s.t.Helper()
 	ctx := s.t.Context()
-	out, err := exec.Command(binary, "config", "rbac", "--config", filepath.Join(s.dir, "agent.yaml"), "--namespace", namespace, "-o", "json").Output()
+	out, err := exec.Command(harness.Snapcache, "config", "rbac", "--config", filepath.Join(s.dir, "agent.yaml"), "--namespace", namespace, "-o", "json").Output()
 	require.NoError(s.t, err)
 	var list struct{ Items []map[string]any }
 	require.NoError(s.t, json.Unmarshal(out, &list))
@@ -60,8 +60,7 @@ func (s *site) asAgent(namespace string) string {
 		_, err = objects.Create(ctx, o, metav1.CreateOptions{})
 		require.NoError(s.t, err, o.GetKind())
 	}
-	client, err := kubernetes.NewForConfig(s.RESTConfig(controlplane.Admin))
-	require.NoError(s.t, err)
+	client := harness.Clientset(s.t, s.RESTConfig(controlplane.Admin))
 	request, err := client.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, "snapcache", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	require.NoError(s.t, err)
 	config, err := clientcmd.LoadFromFile(s.server)

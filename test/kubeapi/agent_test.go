@@ -19,6 +19,7 @@ import (
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // agent is a running `snapcache run`.
@@ -53,7 +54,7 @@ func startAgent(cp *controlplane.ControlPlane, dir string, resources []*resource
 		status: localapi.NewClient(filepath.Join(dir, "local.sock")),
 		target: newSocketTarget(filepath.Join(dir, "kube.sock")),
 		done:   make(chan struct{}),
-		cmd:    exec.Command(binary, "run", "--config", config, "--kubeconfig", kubeconfig),
+		cmd:    exec.Command(harness.Snapcache, "run", "--config", config, "--kubeconfig", kubeconfig),
 	}
 	a.cmd.Dir = dir
 	a.cmd.Env = []string{"HOME=" + dir, "PATH=" + os.Getenv("PATH"), "TMPDIR=" + os.TempDir()}

@@ -9,19 +9,19 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // TestInformersAway cuts clients from an agent until the kube-apiserver has forgotten the resourceVersions
 // that they have, and the agent has started again. They continue without a list.
 func TestInformersAway(t *testing.T) {
 	t.Parallel()
-	on, err := startPlane(t.Context())
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, on.Stop()) })
+	on := newPlane(t)
 	s, p := newSite(t, on), newPlace(t, on, "away")
 	p.change()
-	wire := newLink(t, s.address)
-	running := startClientsAt(t, s, wire.address)
+	wire := harness.NewNetwork(t, s.address)
+	running := startClientsAt(t, s, wire.Address)
 	everything := func(of schema.GroupVersionResource) []*unstructured.Unstructured { return on.read(t, of) }
 	requireInStep(t, "at the start", running, everything)
 	p.change() // after less than a second without an event client-go lists again
@@ -30,7 +30,7 @@ func TestInformersAway(t *testing.T) {
 	list, err := objects.List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 
-	wire.cut()
+	wire.Down()
 	forget(running)
 	p.change()
 	direct := []*run{{name: "client-go", views: directViews(t, restConfig(t, s.cached)), requests: &requests{}}}
@@ -43,7 +43,7 @@ func TestInformersAway(t *testing.T) {
 	s.start()
 	p.change()
 	requireInStep(t, "the agent, after a restart", direct, everything)
-	wire.restore(t)
+	wire.Up()
 	requireInStep(t, "back", running, everything)
 	requireNoLists(t, "back", running)
 	p.change()

@@ -8,21 +8,19 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/pager"
+
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // directViews reads with requests of client-go, without a cache: lists, pages that are followed by
 // their tokens, client-go's pager, and a get of each object.
 func directViews(t *testing.T, config *rest.Config) []view {
 	t.Helper()
-	client, err := kubernetes.NewForConfig(config)
-	require.NoError(t, err)
-	dynamicClient, err := dynamic.NewForConfig(config)
-	require.NoError(t, err)
+	client := harness.Clientset(t, config)
+	dynamicClient := harness.Dynamic(t, config)
 	metadataClient, err := metadata.NewForConfig(config)
 	require.NoError(t, err)
 	return []view{

@@ -14,10 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/rest"
@@ -25,15 +23,14 @@ import (
 	watchtools "k8s.io/client-go/tools/watch"
 
 	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // startInformers starts informers of the three clients of client-go, and waits until they are synced.
 func startInformers(t *testing.T, config *rest.Config) []view {
 	t.Helper()
-	client, err := kubernetes.NewForConfig(config)
-	require.NoError(t, err)
-	dynamicClient, err := dynamic.NewForConfig(config)
-	require.NoError(t, err)
+	client := harness.Clientset(t, config)
+	dynamicClient := harness.Dynamic(t, config)
 	metadataClient, err := metadata.NewForConfig(config)
 	require.NoError(t, err)
 
@@ -102,8 +99,7 @@ func withoutKind(o any) (any, error) {
 // startRetryWatchers starts watches that continue where they ended, from a list.
 func startRetryWatchers(t *testing.T, config *rest.Config) []view {
 	t.Helper()
-	client, err := dynamic.NewForConfig(config)
-	require.NoError(t, err)
+	client := harness.Dynamic(t, config)
 	var views []view
 	for _, of := range []schema.GroupVersionResource{configMaps, widgets} {
 		list, err := client.Resource(of).List(t.Context(), metav1.ListOptions{})

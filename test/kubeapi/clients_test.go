@@ -82,7 +82,7 @@ func TestClients(t *testing.T) {
 	requireInStep(t, "after a restart of the agent with changes", running, everything)
 	requireNoLists(t, "after a restart of the agent with changes", running)
 
-	s.link.cut()
+	s.link.Down()
 	kept := map[schema.GroupVersionResource][]*unstructured.Unstructured{}
 	for _, of := range []schema.GroupVersionResource{configMaps, pods, nodes, deployments, widgets} {
 		for _, o := range p.read(t, of) {
@@ -101,7 +101,7 @@ func TestClients(t *testing.T) {
 	requireNoLists(t, "offline", running)
 
 	forget(late)
-	s.link.restore(t)
+	s.link.Up()
 	requireInStep(t, "after the link is back", slices.Concat(direct, late, running), everything)
 	p.change()
 	requireInStep(t, "after the link is back, with changes", slices.Concat(direct, late, running), everything)

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 var (
@@ -90,7 +91,7 @@ func TestCoreDNS(t *testing.T) {
 	d.requireResolves("after a restart of the agent", n)
 	s.requireContinued("after a restart of the agent", before)
 
-	s.link.cut()
+	s.link.Down()
 	s.stop()
 	s.start()
 	s.requireContinued("offline", before)
@@ -100,7 +101,7 @@ func TestCoreDNS(t *testing.T) {
 	before = s.served()
 
 	n.create("coredns-d", 5)
-	s.link.restore(t)
+	s.link.Up()
 	d.requireResolves("after the link is back", n)
 	s.requireContinued("after the link is back", before)
 }
@@ -159,7 +160,7 @@ func startCoreDNS(t *testing.T, kubeconfig, podsMode string) *coreDNS {
 	t.Helper()
 	program, err := controlplane.BuildCoreDNS(t.Context(), os.Stderr)
 	require.NoError(t, err)
-	d := &coreDNS{t: t, address: freeAddress(t), started: time.Now()}
+	d := &coreDNS{t: t, address: harness.FreeAddress(t), started: time.Now()}
 	_, port, err := net.SplitHostPort(d.address)
 	require.NoError(t, err)
 	corefile := filepath.Join(t.TempDir(), "Corefile")

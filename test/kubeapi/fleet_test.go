@@ -20,14 +20,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/util/cert"
 
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
@@ -79,12 +78,9 @@ type fleetOptions struct {
 func newFleet(t *testing.T, random *rand.Rand, o fleetOptions) *fleet {
 	t.Helper()
 	args, audit := auditArgs(t)
-	cp, err := controlplane.Start(t.Context(), controlplane.Options{APIServerArgs: args})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, cp.Stop()) })
+	cp := harness.ControlPlane(t, controlplane.Options{APIServerArgs: args})
 	config := cp.RESTConfig(controlplane.Admin)
-	client, err := dynamic.NewForConfig(config)
-	require.NoError(t, err)
+	client := harness.Dynamic(t, config)
 	f := &fleet{t: t, on: &plane{ControlPlane: cp, client: client}, random: random, audit: audit}
 	f.tokens = newFleetUsers(t, config, o)
 	f.cached = []string{"configmaps.v1.", "pods.v1."}
@@ -122,9 +118,8 @@ func (h *hub) awaitAuthentication(tokens []string) {
 	for _, token := range tokens {
 		config := rest.AnonymousClientConfig(restConfig(h.t, h.cached))
 		config.BearerToken = token
-		client, err := kubernetes.NewForConfig(config)
-		require.NoError(h.t, err)
-		err = wait.PollUntilContextTimeout(h.t.Context(), pollEvery, patience, true, func(ctx context.Context) (bool, error) {
+		client := harness.Clientset(h.t, config)
+		err := wait.PollUntilContextTimeout(h.t.Context(), pollEvery, patience, true, func(ctx context.Context) (bool, error) {
 			_, err := client.CoreV1().ConfigMaps("fleet").Get(ctx, "none", metav1.GetOptions{})
 			return apierrors.IsNotFound(err) || apierrors.IsForbidden(err), nil
 		})
@@ -175,8 +170,7 @@ func sharedCertificate(t *testing.T) string {
 func newFleetUsers(t *testing.T, config *rest.Config, o fleetOptions) (tokens []string) {
 	t.Helper()
 	ctx := t.Context()
-	client, err := kubernetes.NewForConfig(config)
-	require.NoError(t, err)
+	client := harness.Clientset(t, config)
 	for _, name := range []string{"fleet", "left", "right"} {
 		_, err := client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 		require.NoError(t, err)
@@ -188,7 +182,7 @@ func newFleetUsers(t *testing.T, config *rest.Config, o fleetOptions) (tokens []
 		{APIGroups: []string{"example.com"}, Resources: []string{"widgets"}, Verbs: []string{"get", "list", "watch"}},
 		{APIGroups: []string{"apiextensions.k8s.io"}, Resources: []string{"customresourcedefinitions"}, Verbs: []string{"get"}},
 	}
-	_, err = client.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: named, Rules: rules}, metav1.CreateOptions{})
+	_, err := client.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: named, Rules: rules}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	for i := range o.spokes {
 		name := spokeName(i)
@@ -225,7 +219,7 @@ func (f *fleet) newSpoke(i int, token, namespace string, change ...func(*site)) 
 	change = slices.Insert(change, 0, func(s *site) {
 		s.direct = s.link
 		s.link = f.newHubLink()
-		s.link.breakAfter(f.breaks...)
+		s.link.BreakAfter(f.breaks...)
 		s.server, s.only = path, namespace
 	})
 	sp.site = newSiteOf(f.t, f.on, resourcesNamed(f.cached...), change...)
@@ -233,13 +227,13 @@ func (f *fleet) newSpoke(i int, token, namespace string, change ...func(*site)) 
 }
 
 // newHubLink returns a link to the hubs.
-func (f *fleet) newHubLink() *link {
+func (f *fleet) newHubLink() *harness.Network {
 	f.t.Helper()
 	var addresses []string
 	for _, h := range f.hubs {
 		addresses = append(addresses, h.address)
 	}
-	return newLink(f.t, addresses...)
+	return harness.NewNetwork(f.t, addresses...)
 }
 
 // spokeConfig returns a kubeconfig with the hubs as its current context, and contexts of the kube-apiserver
@@ -348,7 +342,7 @@ func (f *fleet) round(i int) {
 	case dice < 7 && !h.cut:
 		h.cut = true
 		h.cuts++
-		h.link.cut()
+		h.link.Down()
 	default:
 		h.restore()
 	}
@@ -366,7 +360,7 @@ func (f *fleet) round(i int) {
 		s.stopped(true)
 	case dice < 8 && !s.cut:
 		s.cut = true
-		s.link.cut()
+		s.link.Down()
 	default:
 		s.restore()
 	}
@@ -396,7 +390,7 @@ func (h *hub) restore() {
 	h.t.Helper()
 	if h.cut {
 		h.cut = false
-		h.link.restore(h.t)
+		h.link.Up()
 	}
 }
 
@@ -414,7 +408,7 @@ func (f *fleet) loseVolume() {
 	}
 	h.losses++
 	h.cut = true
-	h.link.cut()
+	h.link.Down()
 	h.start()
 	f.hubs[1].kills++
 	f.hubs[1].kill()

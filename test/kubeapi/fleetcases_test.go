@@ -34,7 +34,7 @@ func TestFleetFallback(t *testing.T) {
 		h.kill()
 	}
 	for _, s := range f.spokes {
-		s.awaitServer("https://" + s.direct.address)
+		s.awaitServer("https://" + s.direct.Address)
 	}
 	f.pause()
 	f.awaitInStep("without hubs")
@@ -43,14 +43,14 @@ func TestFleetFallback(t *testing.T) {
 	}
 
 	for _, h := range f.hubs { // they are as they were before
-		h.link.cut()
+		h.link.Down()
 		h.start()
 	}
 	for _, s := range f.spokes {
 		s.stop()
 		s.stopped(false)
 		s.start()
-		s.awaitServer("https://" + s.link.address)
+		s.awaitServer("https://" + s.link.Address)
 		require.Zero(t, s.fallback(), s.name)
 	}
 	for range 20 {
@@ -62,7 +62,7 @@ func TestFleetFallback(t *testing.T) {
 	}
 	f.churn()
 	for _, h := range f.hubs {
-		h.link.restore(t)
+		h.link.Up()
 	}
 	f.quiet("with the hubs again")
 

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/snapcache/snapcache/localapi"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // spoke is an agent that follows hubs.
@@ -46,7 +47,7 @@ func (s *spoke) restore() {
 	s.t.Helper()
 	if s.cut {
 		s.cut = false
-		s.link.restore(s.t)
+		s.link.Up()
 	}
 }
 
@@ -108,7 +109,7 @@ func (s *spoke) read(r *resource) (o observation, synced bool) {
 // with their objects, but no more.
 func (s *spoke) stopped(killed bool) {
 	s.t.Helper()
-	out, err := exec.Command(binary, "inspect", "--db", filepath.Join(s.dir, "cache.db"), "-o", "json").Output()
+	out, err := exec.Command(harness.Snapcache, "inspect", "--db", filepath.Join(s.dir, "cache.db"), "-o", "json").Output()
 	require.NoError(s.t, err)
 	var status localapi.Status
 	require.NoError(s.t, json.Unmarshal(out, &status))

@@ -17,10 +17,10 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
@@ -60,7 +60,7 @@ func (f *fleet) seed() (received int64, breaks int) {
 		return c.CaughtUp && c.Objects >= seededPods, nil
 	})
 	require.NoError(f.t, err, "%+v", s.collection(of.Resource))
-	received, breaks = s.link.traffic()
+	received, breaks = s.link.Received(), s.link.Breaks()
 	want, _ := f.spokes[0].read(of)
 	have, synced := s.read(of)
 	require.True(f.t, synced)
@@ -115,9 +115,7 @@ func (f *fleet) newSeededHub() *hub {
 
 func (f *fleet) kubectl(args ...string) string {
 	f.t.Helper()
-	out, err := f.on.Kubectl(f.t.Context(), args...)
-	require.NoError(f.t, err)
-	return strings.TrimSpace(string(out))
+	return strings.TrimSpace(string(harness.Kubectl(f.t, f.on.ControlPlane, args...)))
 }
 
 // awaitIdentity waits until the hubs let a user read the identity of the cluster. A refusal of before counts
@@ -127,10 +125,9 @@ func (f *fleet) awaitIdentity(token string) {
 	for _, h := range f.hubs {
 		config := restConfig(f.t, h.cached)
 		config.BearerToken = token
-		client, err := kubernetes.NewForConfig(config)
-		require.NoError(f.t, err)
-		err = wait.PollUntilContextTimeout(f.t.Context(), 5*pollEvery, 2*patience, true, func(ctx context.Context) (bool, error) {
-			_, err = client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+		client := harness.Clientset(f.t, config)
+		err := wait.PollUntilContextTimeout(f.t.Context(), 5*pollEvery, 2*patience, true, func(ctx context.Context) (bool, error) {
+			_, err := client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
 			return err == nil, nil
 		})
 		require.NoError(f.t, err)
@@ -143,7 +140,7 @@ func (s *site) requireSeeded() {
 	lists := s.lists()
 	require.Len(s.t, lists, len(s.resources))
 	for _, l := range lists {
-		require.Equal(s.t, "https://"+s.seed.address, l.seed, "%+v", l)
+		require.Equal(s.t, "https://"+s.seed.Address, l.seed, "%+v", l)
 	}
 }
 
@@ -163,12 +160,12 @@ func TestFleetSeedFallback(t *testing.T) {
 	for i, only := range []string{"", "left"} {
 		f.spokes = append(f.spokes, f.newSpoke(i, f.tokens[i], only, func(s *site) {
 			s.seed = f.newHubLink()
-			s.link.cut()
+			s.link.Down()
 		}))
 	}
 	seeded := f.spokes[2:]
 	for _, s := range seeded {
-		s.awaitServer("https://" + s.direct.address)
+		s.awaitServer("https://" + s.direct.Address)
 	}
 	stranger := f.newSpoke(1, f.tokens[1], "", func(s *site) { s.seed = f.newHubLink() })
 	f.pause()

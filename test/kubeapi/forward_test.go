@@ -15,12 +15,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // step is a request of a script. NS in its path and body stands for the namespace.
@@ -189,8 +189,7 @@ func withdraw(t *testing.T, leaving, staying *caller, binding string) func(*test
 		return ended
 	}
 	gone, lasting := open(leaving), open(staying)
-	client, err := kubernetes.NewForConfig(shared.plane.RESTConfig(controlplane.Admin))
-	require.NoError(t, err)
+	client := harness.Clientset(t, shared.plane.RESTConfig(controlplane.Admin))
 	require.NoError(t, client.RbacV1().ClusterRoleBindings().Delete(t.Context(), binding, metav1.DeleteOptions{}))
 	began := time.Now()
 	return func(t *testing.T) {
@@ -207,9 +206,8 @@ func withdraw(t *testing.T, leaving, staying *caller, binding string) func(*test
 // newNamespace makes a namespace with its default service account.
 func newNamespace(t *testing.T, name string) string {
 	t.Helper()
-	client, err := kubernetes.NewForConfig(shared.plane.RESTConfig(controlplane.Admin))
-	require.NoError(t, err)
-	_, err = client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	client := harness.Clientset(t, shared.plane.RESTConfig(controlplane.Admin))
+	_, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	_, err = client.CoreV1().ServiceAccounts(name).Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -262,9 +260,8 @@ type certified struct {
 func newCertified(t *testing.T, name, group string) certified {
 	t.Helper()
 	c := issueCertified(t, name, group)
-	client, err := kubernetes.NewForConfig(shared.plane.RESTConfig(controlplane.Admin))
-	require.NoError(t, err)
-	_, err = client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+	client := harness.Clientset(t, shared.plane.RESTConfig(controlplane.Admin))
+	_, err := client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: group}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
 		Subjects: []rbacv1.Subject{{Kind: "Group", APIGroup: rbacv1.GroupName, Name: group}},
 	}, metav1.CreateOptions{})

@@ -15,6 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // TestForwardKubectl: kubectl reads and writes through the agent, also what is not cached.
@@ -97,7 +99,7 @@ func TestForwardOutage(t *testing.T) {
 	_, err = io.WriteString(to, `{"apiVersion":"v1",`) // returns when it is on its way
 	require.NoError(t, err)
 
-	s.link.cut()
+	s.link.Down()
 	_, err = io.ReadAll(watch.Body)
 	require.Error(t, err, "the watch is cut, and does not look as if it had ended")
 	got := <-written
@@ -125,7 +127,7 @@ func TestForwardOutage(t *testing.T) {
 			return strings.HasPrefix(c.send(t, step{method: "GET", path: path}, ""), "200")
 		}, patience, pollEvery, path)
 	}
-	s.link.restore(t)
+	s.link.Up()
 	require.Eventually(t, func() bool {
 		a, err := ask(t.Context(), "POST", "/api/v1/namespaces/default/configmaps?dryRun=All", strings.NewReader(`{"metadata":{"name":"back"}}`))
 		if err != nil {
@@ -142,8 +144,7 @@ func TestForwardOutage(t *testing.T) {
 	began := time.Now()
 	s.stop()
 	require.Less(t, time.Since(began), 15*time.Second)
-	log, err := os.ReadFile(filepath.Join(s.dir, "log"))
-	require.NoError(t, err)
+	log := harness.ReadFile(t, filepath.Join(s.dir, "log"))
 	require.NotContains(t, string(log), users[5].token)
 }
 

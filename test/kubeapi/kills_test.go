@@ -5,7 +5,6 @@ import (
 	"flag"
 	"math/rand/v2"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -22,6 +21,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 var killsSeed = flag.Uint64("kills.seed", 0, "what the random choices of TestKills begin with; 0 for a new one each time")
@@ -34,7 +34,7 @@ type killed struct {
 	*site
 	cp      *controlplane.ControlPlane
 	client  dynamic.Interface // of the kube-apiserver
-	clients *link             // from the clients to the agent
+	clients *harness.Network  // from the clients to the agent
 	random  *rand.Rand
 
 	kills, stops, restarts, linkCuts, clientCuts int
@@ -97,11 +97,8 @@ func TestKills(t *testing.T) {
 // newKilled starts a control plane of its own, with two namespaces, and an agent.
 func newKilled(t *testing.T, random *rand.Rand) *killed {
 	t.Helper()
-	cp, err := controlplane.Start(t.Context(), controlplane.Options{})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, cp.Stop()) })
-	client, err := dynamic.NewForConfig(cp.RESTConfig(controlplane.Admin))
-	require.NoError(t, err)
+	cp := harness.ControlPlane(t, controlplane.Options{})
+	client := harness.Dynamic(t, cp.RESTConfig(controlplane.Admin))
 	for _, name := range []string{"left", "right"} {
 		o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace"}}
 		o.SetName(name)
@@ -112,7 +109,7 @@ func newKilled(t *testing.T, random *rand.Rand) *killed {
 		return r.GroupVersionResource != configMaps && r.GroupVersionResource != pods
 	})
 	s := newSiteOf(t, &plane{ControlPlane: cp}, resources)
-	return &killed{site: s, cp: cp, client: client, clients: newLink(t, s.address), random: random, resumes: map[string]int{}}
+	return &killed{site: s, cp: cp, client: client, clients: harness.NewNetwork(t, s.address), random: random, resumes: map[string]int{}}
 }
 
 // startClients starts the clients, which connect through their link.
@@ -120,7 +117,7 @@ func (k *killed) startClients(ctx context.Context, running *errgroup.Group, clie
 	k.t.Helper()
 	for _, c := range clients {
 		config := restConfig(k.t, k.cached)
-		config.Host = "https://" + k.clients.address
+		config.Host = "https://" + k.clients.Address
 		var err error
 		c.target, err = newServerTarget(config)
 		require.NoError(k.t, err)
@@ -158,8 +155,7 @@ func (k *killed) check(clients []*streamClient, histories []*history) (expired i
 			require.Contains(k.t, []int{http.StatusTooManyRequests, http.StatusGatewayTimeout}, code, "client %s", c.name)
 		}
 	}
-	log, err := os.ReadFile(filepath.Join(k.dir, "log"))
-	require.NoError(k.t, err)
+	log := harness.ReadFile(k.t, filepath.Join(k.dir, "log"))
 	lists := strings.Count(string(log), "msg=listed")
 	k.t.Logf("%d kills and %d stops of the agent, %d restarts of the kube-apiserver, %d cuts of the agent's link, %d of the clients'; "+
 		"%d lists of the agent, %d deletions at a resourceVersion that is not the server's; %d times 410; resumes by tier: %v",
@@ -199,26 +195,26 @@ func (k *killed) round(i int) {
 	k.t.Helper()
 	switch i % 9 {
 	case 4:
-		k.link.cut()
+		k.link.Down()
 		k.linkCuts++
 	case 6:
-		k.link.restore(k.t)
+		k.link.Up()
 	}
 	switch i % 10 {
 	case 2:
-		k.clients.cut()
+		k.clients.Down()
 		k.clientCuts++
 	case 4:
-		k.clients.restore(k.t)
+		k.clients.Up()
 	}
 	if k.agent == nil {
 		k.start()
 	}
 	k.sleep()
 	if i%10 > 4 && i%2 == 0 {
-		k.clients.cut()
+		k.clients.Down()
 		k.clientCuts++
-		k.clients.restore(k.t)
+		k.clients.Up()
 		k.sleep()
 	}
 	k.count()
@@ -256,10 +252,10 @@ func restartServer(ctx context.Context, cp *controlplane.ControlPlane, kill bool
 // settle restores all connections, and starts the agent.
 func (k *killed) settle() {
 	k.t.Helper()
-	k.link.cut()
-	k.link.restore(k.t)
-	k.clients.cut()
-	k.clients.restore(k.t)
+	k.link.Down()
+	k.link.Up()
+	k.clients.Down()
+	k.clients.Up()
 	k.start()
 }
 

@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // compared are commands whose output is the same from an agent and from a kube-apiserver, up to ages.
@@ -86,7 +88,7 @@ var warning = regexp.MustCompile(`(?m)^Warning: snapcache: the server can't be r
 func TestKubectl(t *testing.T) {
 	s := newSite(t, shared.plane)
 	t.Run("online", func(t *testing.T) { requireSameOutput(t, s, true) })
-	s.link.cut()
+	s.link.Down()
 	s.requireWarning(true)
 	s.stop()
 	s.start()
@@ -94,7 +96,7 @@ func TestKubectl(t *testing.T) {
 	require.DirExists(t, cache)
 	require.NoError(t, os.RemoveAll(cache)) // a new kubectl has to get all of it from the agent
 	t.Run("started offline", func(t *testing.T) { requireSameOutput(t, s, false) })
-	s.link.restore(t)
+	s.link.Up()
 	s.requireWarning(false)
 }
 
@@ -148,7 +150,7 @@ func TestKubeconfigThroughPipe(t *testing.T) {
 	s := newSite(t, shared.plane)
 	want := s.kubectl(s.cached, "get nodes")
 	require.Zero(t, want.code, want.stderr)
-	script := fmt.Sprintf("%s --kubeconfig <(%s kubeconfig --config %s/agent.yaml) get nodes", s.KubectlPath(), binary, s.dir)
+	script := fmt.Sprintf("%s --kubeconfig <(%s kubeconfig --config %s/agent.yaml) get nodes", s.KubectlPath(), harness.Snapcache, s.dir)
 	got := s.startProgram(t.Context(), "", "bash", "-c", script).wait()
 	require.Equal(t, want.settled(), got.settled())
 }

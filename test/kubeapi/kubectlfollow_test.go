@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // incomplete is a deployment during its rollout, and complete is its status at the end.
@@ -111,7 +113,7 @@ func TestKubectlFollowsOffline(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return strings.Count(s.kubectl(s.cached, "get configmaps --no-headers -n "+p.namespace).stdout, "\n") == 2
 	}, patience, pollEvery)
-	s.link.cut()
+	s.link.Down()
 	s.stop()
 	s.start()
 	followed{
@@ -120,7 +122,7 @@ func TestKubectlFollowsOffline(t *testing.T) {
 			p.apply(configMap("changed", "b"))
 			p.remove(configMaps, "before")
 			p.apply(configMap("end", "a"))
-			s.link.restore(t)
+			s.link.Up()
 		},
 		last: " end ",
 	}.compare(t, s, p)
@@ -156,7 +158,7 @@ func (c followed) compare(t *testing.T, s *site, p *place) {
 	contains(c.begun)
 	if strings.HasPrefix(args, "get ") {
 		args = strings.Replace(args, " -v=6", "", 1) + " --config " + s.dir + "/agent.yaml"
-		running = append(running, s.startProgram(ctx, "", binary, strings.Fields(args)...))
+		running = append(running, s.startProgram(ctx, "", harness.Snapcache, strings.Fields(args)...))
 		s.requireWatches(t, 2)
 	}
 	c.change()

@@ -21,10 +21,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/snapcache/snapcache/store"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // podsRun returns what is wrong with the pods that run.
@@ -148,15 +148,14 @@ func (n *node) rules(ctx context.Context) string {
 
 // getsToken asks for a token as the kubelet does, and returns what went wrong.
 func (n *node) getsToken(ctx context.Context) string {
-	client, err := kubernetes.NewForConfig(restConfig(n.t, n.files["kubelet"]))
-	require.NoError(n.t, err)
+	client := harness.Clientset(n.t, restConfig(n.t, n.files["kubelet"]))
 	pod := n.want.pods[0]
 	hour := int64(3600)
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
 		ExpirationSeconds: &hour,
 		BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID},
 	}}
-	request, err = client.CoreV1().ServiceAccounts(shop).CreateToken(ctx, "default", request, metav1.CreateOptions{})
+	request, err := client.CoreV1().ServiceAccounts(shop).CreateToken(ctx, "default", request, metav1.CreateOptions{})
 	if err != nil {
 		return err.Error()
 	}
@@ -179,10 +178,9 @@ func (n *node) requireIssued() {
 
 // refusesWrites returns what is wrong with the answer to a write while the kube-apiserver is away.
 func (n *node) refusesWrites(ctx context.Context) string {
-	client, err := kubernetes.NewForConfig(restConfig(n.t, n.files["kubelet"]))
-	require.NoError(n.t, err)
+	client := harness.Clientset(n.t, restConfig(n.t, n.files["kubelet"]))
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}}
-	err = client.CoreV1().RESTClient().Post().Resource("nodes").Body(node).MaxRetries(0).Do(ctx).Error()
+	err := client.CoreV1().RESTClient().Post().Resource("nodes").Body(node).MaxRetries(0).Do(ctx).Error()
 	if !apierrors.IsServiceUnavailable(err) {
 		return fmt.Sprint(err)
 	}
@@ -270,8 +268,7 @@ type controller struct {
 
 func startController(t *testing.T, kubeconfig string) *controller {
 	t.Helper()
-	client, err := kubernetes.NewForConfig(restConfig(t, kubeconfig))
-	require.NoError(t, err)
+	client := harness.Clientset(t, restConfig(t, kubeconfig))
 	ctx, cancel := context.WithCancel(context.Background())
 	factory := informers.NewSharedInformerFactory(client, 0)
 	c := &controller{newest: map[types.UID]uint64{}, gone: map[types.UID]bool{}, stores: map[string]cache.SharedIndexInformer{

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -24,6 +23,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // daemon is a running program of a node.
@@ -67,7 +67,7 @@ func startKubelet(t *testing.T, kubeconfig, dir string) *hollowKubelet {
 	t.Helper()
 	path, _, err := controlplane.BuildNode(t.Context(), os.Stderr)
 	require.NoError(t, err)
-	address, readOnly := freeAddress(t), freeAddress(t)
+	address, readOnly := harness.FreeAddress(t), harness.FreeAddress(t)
 	port := func(address string) string { return address[strings.LastIndex(address, ":")+1:] }
 	return &hollowKubelet{address: address, daemon: startDaemon(t, (*exec.Cmd).Start, path, "--kubeconfig", kubeconfig,
 		"--name", nodeName, "--dir", dir, "--port", port(address), "--read-only-port", port(readOnly))}
@@ -165,7 +165,7 @@ func (p *kubeProxy) rules(ctx context.Context) (ports, endpoints map[string]bool
 // network is a network namespace, in which one address of the machine can be reached.
 type network struct {
 	calls chan func()
-	link  *link
+	link  *harness.Network
 	once  sync.Once
 }
 
@@ -178,7 +178,7 @@ func hasNetworks() bool {
 // newNetwork returns a network of its own, until it is closed or the test ends.
 func newNetwork(t *testing.T, address string) *network {
 	t.Helper()
-	n := &network{calls: make(chan func()), link: &link{address: address, targets: []string{address}, conns: map[net.Conn]struct{}{}}}
+	n := &network{calls: make(chan func()), link: harness.NetworkAt(t, address, address)}
 	made := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // the thread, and with it the namespace, ends with the goroutine
@@ -193,7 +193,7 @@ func newNetwork(t *testing.T, address string) *network {
 	}()
 	require.NoError(t, <-made)
 	t.Cleanup(n.close)
-	require.NoError(t, n.do(func() error { n.link.restore(t); return nil }))
+	require.NoError(t, n.do(func() error { n.link.Up(); return nil }))
 	return n
 }
 
@@ -206,7 +206,7 @@ func (n *network) do(f func() error) error {
 
 func (n *network) close() {
 	n.once.Do(func() {
-		n.link.cut()
+		n.link.Down()
 		close(n.calls)
 	})
 }

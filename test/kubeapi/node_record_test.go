@@ -23,6 +23,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/cert"
+
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // recordedResources are the resources that are recorded, with the place of their objects in etcd.
@@ -61,7 +63,7 @@ type recordings struct {
 // accept.
 func newRecorder(t *testing.T, component, kubeconfig, dir string) *recorder {
 	t.Helper()
-	r := &recorder{component: component, kubeconfig: filepath.Join(dir, component+".recorded.kubeconfig"), address: freeAddress(t)}
+	r := &recorder{component: component, kubeconfig: filepath.Join(dir, component+".recorded.kubeconfig"), address: harness.FreeAddress(t)}
 	r.forget()
 	certPEM, keyPEM, err := cert.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
 	require.NoError(t, err)

@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,12 +17,12 @@ import (
 	"github.com/stretchr/testify/require"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // nodeName is the name of the node of the test, rebootTime what it has until it works again, and
@@ -41,7 +40,7 @@ var nodeKills = flag.Int("node.kills", 20, "how often TestNode kills the agent u
 type node struct {
 	*workload
 	*plane
-	link  *link
+	link  *harness.Network
 	site  *site  // the agent that the components ask; nil if they ask the kube-apiserver
 	base  string // kubeconfig with what they ask
 	dir   string
@@ -112,12 +111,9 @@ func newNode(t *testing.T, cached bool) *node {
 	t.Helper()
 	dir := t.TempDir()
 	audit, args := audited(t, dir)
-	on, err := startPlane(t.Context(), append(args, "--authorization-mode=Node", "--enable-admission-plugins=NodeRestriction",
+	on := newPlane(t, append(args, "--authorization-mode=Node", "--enable-admission-plugins=NodeRestriction",
 		"--kubelet-preferred-address-types=InternalIP")...)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, on.Stop()) })
-	client, err := kubernetes.NewForConfig(on.RESTConfig(controlplane.Admin))
-	require.NoError(t, err)
+	client := harness.Clientset(t, on.RESTConfig(controlplane.Admin))
 	n := &node{workload: &workload{t: t, typed: client}, plane: on, dir: dir, audit: audit, files: map[string]string{}, issued: map[string]bool{}}
 	var kept []string
 	for _, resource := range recordedResources {
@@ -136,16 +132,8 @@ func newNode(t *testing.T, cached bool) *node {
 		n.link, n.base = n.site.link, n.site.cached
 		n.awaitCaughtUp()
 	} else {
-		target, err := url.Parse(on.URL())
-		require.NoError(t, err)
-		n.link = newLink(t, target.Host)
-		config, err := clientcmd.LoadFromFile(own)
-		require.NoError(t, err)
-		for _, c := range config.Clusters {
-			c.Server = "https://" + n.link.address
-		}
-		n.base = filepath.Join(dir, "linked.kubeconfig")
-		require.NoError(t, clientcmd.WriteToFile(*config, n.base))
+		n.link = harness.NetworkOf(t, own)
+		n.base = n.link.Kubeconfig
 	}
 	n.accounts()
 	return n
@@ -290,7 +278,7 @@ func (n *node) online() {
 func (n *node) reboot() {
 	n.t.Helper()
 	n.want = n.now(n.t.Context())
-	n.link.cut() // until the kube-apiserver is back with all changes
+	n.link.Down() // until the kube-apiserver is back with all changes
 	require.NoError(n.t, n.KillAPIServer(n.t.Context()))
 	began := n.restart()
 	n.expect(n.site != nil, began, rebootTime,
@@ -314,7 +302,7 @@ func (n *node) startServer() {
 // again.
 func (n *node) interrupt() {
 	n.t.Helper()
-	n.link.cut()
+	n.link.Down()
 	began := n.restart()
 	const what = "without the network: the kubelet runs its pods"
 	if n.site == nil {
@@ -337,7 +325,7 @@ func (n *node) back(when string, round int) {
 		asked[r.component] = r.lists()
 	}
 	began := time.Now()
-	n.link.restore(n.t)
+	n.link.Up()
 	n.want.pods = without(n.want.pods, ends(round)) // by the kubelet
 	n.expect(true, began, patience,
 		check{when + ": the kubelet runs its pods", n.podsRun},
@@ -422,7 +410,7 @@ func (n *node) kills(rounds int) {
 	for i := range rounds {
 		n.touch(2 * i)
 		if i%5 == 3 {
-			n.link.cut()
+			n.link.Down()
 		}
 		longest := killMax
 		if i%3 == 0 {
@@ -436,7 +424,7 @@ func (n *node) kills(rounds int) {
 		n.site.kill()
 		n.touch(2*i + 1)
 		if i%5 == 3 {
-			n.link.restore(n.t)
+			n.link.Up()
 		}
 		n.site.start()
 		n.accept()

@@ -17,9 +17,7 @@ import (
 // back, its watch cache is empty, so that the agent lists; the clients do not.
 func TestOutage(t *testing.T) {
 	t.Parallel()
-	on, err := startPlane(t.Context())
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, on.Stop()) })
+	on := newPlane(t)
 	s, p, n := newSite(t, on), newPlace(t, on, "outage"), newNames(t, on)
 	change := func(name string, number int) {
 		p.change()

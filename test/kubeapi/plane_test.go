@@ -48,6 +48,15 @@ func startPlane(ctx context.Context, args ...string) (*plane, error) {
 	return p, nil
 }
 
+// newPlane starts a control plane for one test.
+func newPlane(t *testing.T, args ...string) *plane {
+	t.Helper()
+	p, err := startPlane(t.Context(), args...)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, p.Stop()) })
+	return p
+}
+
 // audited returns the path of an audit log, and the arguments with which a kube-apiserver writes it.
 func audited(t *testing.T, dir string) (path string, args []string) {
 	t.Helper()

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // scraped are objects of which each role makes a target. The slice does not refer to the Pod: its
@@ -52,7 +53,7 @@ func TestPrometheus(t *testing.T) {
 	requireSameTargets(t, "after a restart of the agent", server, cached, "second")
 	s.requireContinued("after a restart of the agent", before)
 
-	s.link.cut()
+	s.link.Down()
 	s.stop()
 	s.start()
 	s.requireContinued("offline", before)
@@ -62,7 +63,7 @@ func TestPrometheus(t *testing.T) {
 	before = s.served()
 
 	p.scrape("third")
-	s.link.restore(t)
+	s.link.Up()
 	requireSameTargets(t, "after the link is back", server, cached, "third")
 	requireSameTargets(t, "after the link is back, started offline", server, late, "third")
 	s.requireContinued("after the link is back", before)
@@ -95,7 +96,7 @@ func startPrometheus(t *testing.T, kubeconfig string, p *place) *prometheus {
 	}
 	file := filepath.Join(dir, "prometheus.yml")
 	require.NoError(t, os.WriteFile(file, config, 0o600))
-	x := &prometheus{place: p, address: freeAddress(t)}
+	x := &prometheus{place: p, address: harness.FreeAddress(t)}
 	log := &lockedBuffer{}
 	cmd := exec.Command(program, "--config.file="+file, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+x.address)
 	cmd.Stdout, cmd.Stderr = log, log

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
@@ -43,9 +43,7 @@ const (
 // that it has then, without the pages of its file.
 func TestHubRestart(t *testing.T) {
 	t.Parallel()
-	cp, err := controlplane.Start(t.Context(), controlplane.Options{})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, cp.Stop()) })
+	cp := harness.ControlPlane(t, controlplane.Options{})
 	seedFour(t, cp, *restartObjects/4)
 	h := &hub{site: newSiteOf(t, &plane{ControlPlane: cp}, resourcesNamed("pods.v1.", "configmaps.v1.", "secrets.v1.", "endpointslices.v1.discovery.k8s.io", "namespaces.v1."), func(s *site) {
 		s.access = true
@@ -152,8 +150,7 @@ func (s *restarted) read(ctx context.Context, path string) (*http.Response, erro
 // anonymous returns the anonymous memory of a process in bytes, as /proc has it.
 func anonymous(t *testing.T, pid int) int {
 	t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	require.NoError(t, err)
+	status := harness.ReadFile(t, fmt.Sprintf("/proc/%d/status", pid))
 	_, rest, _ := strings.Cut(string(status), "RssAnon:")
 	kib, err := strconv.Atoi(strings.Fields(rest)[0])
 	require.NoError(t, err)

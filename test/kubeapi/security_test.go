@@ -10,7 +10,6 @@ import (
 	"io"
 	"math/big"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -19,6 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 var readRules = []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"secrets", "configmaps", "pods"}, Verbs: []string{"get", "list", "watch"}}}
@@ -102,12 +103,11 @@ func TestSecurity(t *testing.T) {
 	})
 	t.Run("a watch after its right was withdrawn", func(t *testing.T) { withdrawn(t) })
 
-	v.link.cut()
+	v.link.Down()
 	v.stop()
 	v.start()
 	t.Run("strangers without the server", func(t *testing.T) { v.testStrangers(t, strangers) })
-	log, err := os.ReadFile(filepath.Join(v.dir, "log"))
-	require.NoError(t, err)
+	log := harness.ReadFile(t, filepath.Join(v.dir, "log"))
 	for _, s := range strangers {
 		if token := s.as.token; len(token) > 20 {
 			require.NotContains(t, string(log), token[len(token)-20:], "%s: no credential is logged", s.name)

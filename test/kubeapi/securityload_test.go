@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // many is how many requests a client sends that wants to exhaust the agent.
@@ -178,8 +178,7 @@ func (v *vault) totals(t *testing.T) controlplane.Totals {
 // residentBytes returns how much memory the agent has.
 func (v *vault) residentBytes(t *testing.T) int64 {
 	t.Helper()
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", v.agent.cmd.Process.Pid))
-	require.NoError(t, err)
+	raw := harness.ReadFile(t, fmt.Sprintf("/proc/%d/status", v.agent.cmd.Process.Pid))
 	_, rest, found := strings.Cut(string(raw), "VmRSS:")
 	require.True(t, found)
 	n, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
@@ -203,7 +202,7 @@ func TestNodeAddress(t *testing.T) {
 		t.Skip("this machine has no address but on loopback")
 	}
 	users := newUsers(t, "node-address", 2)
-	_, port, err := net.SplitHostPort(freeAddress(t))
+	_, port, err := net.SplitHostPort(harness.FreeAddress(t))
 	require.NoError(t, err)
 	s := newSiteOf(t, shared.plane, accessResources(false), func(s *site) {
 		s.access, s.address = true, net.JoinHostPort(host, port)

@@ -20,7 +20,6 @@ import (
 	"math/big"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -36,6 +35,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // The namespaces of a vault: what a limited user may read, and what it may not.
@@ -60,15 +60,11 @@ type vault struct {
 func newVault(t *testing.T) *vault {
 	t.Helper()
 	audit, args := audited(t, t.TempDir())
-	on, err := startPlane(t.Context(), args...)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, on.Stop()) })
+	on := newPlane(t, args...)
 	v := &vault{marker: "TOP-SECRET-" + rand.Text(), audit: audit}
-	v.admin, err = kubernetes.NewForConfig(on.RESTConfig(controlplane.Admin))
-	require.NoError(t, err)
-	raw, err := os.ReadFile(filepath.Join(on.Dir(), "pki", "service-account.key"))
-	require.NoError(t, err)
-	block, _ := pem.Decode(raw)
+	v.admin = harness.Clientset(t, on.RESTConfig(controlplane.Admin))
+	block, _ := pem.Decode(harness.ReadFile(t, filepath.Join(on.Dir(), "pki", "service-account.key")))
+	var err error
 	v.accountKey, err = x509.ParseECPrivateKey(block.Bytes)
 	require.NoError(t, err)
 	for _, namespace := range []string{mine, other} {

@@ -15,6 +15,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/discovery"
+
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // TestServe reads a database file and a snapshot of an agent that has ended, and a support bundle, at the
@@ -23,7 +25,7 @@ func TestServe(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, shared.plane)
 	config := filepath.Join(s.dir, "agent.yaml")
-	made, err := exec.Command(binary, "snapshot", "create", "--config", config).Output()
+	made, err := exec.Command(harness.Snapcache, "snapshot", "create", "--config", config).Output()
 	require.NoError(t, err)
 	file, _, _ := strings.Cut(string(made), ": ")
 	s.stop()
@@ -51,9 +53,9 @@ func TestServe(t *testing.T) {
 			socket := filepath.Join(s.dir, "served.sock")
 			serving, end := s.serve(t, "--from", tc.from, "--config", config, "--socket", socket)
 			printed := strings.Fields(serving(`snapcache (get all -A --socket \S+)\n`))
-			all := s.startProgram(t.Context(), "", binary, printed...).wait()
+			all := s.startProgram(t.Context(), "", harness.Snapcache, printed...).wait()
 			require.Zero(t, all.code, all.stderr)
-			got := s.startProgram(t.Context(), "", binary, append(strings.Fields(args), "-o", "json", "--socket", socket)...).wait()
+			got := s.startProgram(t.Context(), "", harness.Snapcache, append(strings.Fields(args), "-o", "json", "--socket", socket)...).wait()
 			require.Equal(t, want, got)
 			info, err := os.Stat(socket)
 			require.NoError(t, err)
@@ -112,7 +114,7 @@ func (s *site) supportBundle(t *testing.T) string {
 // returns what its group does; end interrupts it.
 func (s *site) serve(t *testing.T, args ...string) (serving func(pattern string) string, end func()) {
 	t.Helper()
-	r := s.startProgram(t.Context(), "", binary, append([]string{"serve"}, args...)...)
+	r := s.startProgram(t.Context(), "", harness.Snapcache, append([]string{"serve"}, args...)...)
 	serving = func(pattern string) (found string) {
 		t.Helper()
 		require.Eventually(t, func() bool {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,6 +23,7 @@ import (
 
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // site is an agent of one test, with an address for clients and a link to the kube-apiserver that can
@@ -34,10 +34,10 @@ type site struct {
 	dir     string
 	address string // of the Kubernetes API
 	metrics string // address
-	link    *link
-	direct  *link  // to the server of the kubeconfig's context "direct", the fallback; nil for none
-	seed    *link  // to the server of the kubeconfig's context "seed", for first lists; nil for none
-	agent   *agent // nil while it is stopped
+	link    *harness.Network
+	direct  *harness.Network // to the server of the kubeconfig's context "direct", the fallback; nil for none
+	seed    *harness.Network // to the server of the kubeconfig's context "seed", for first lists; nil for none
+	agent   *agent           // nil while it is stopped
 
 	resources []*resource
 
@@ -76,14 +76,12 @@ func newSiteOf(t *testing.T, on *plane, resources []*resource, change ...func(*s
 	dir, err := os.MkdirTemp("", "snapcache-site-") // short: it has sockets
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	target, err := url.Parse(on.URL())
-	require.NoError(t, err)
 	s := &site{
-		plane: on, t: t, dir: dir, address: freeAddress(t), metrics: freeAddress(t), link: newLink(t, target.Host),
+		plane: on, t: t, dir: dir, address: harness.FreeAddress(t), metrics: harness.FreeAddress(t),
 		resources: resources, cached: filepath.Join(dir, "cached.kubeconfig"),
 	}
-	s.server, err = on.Kubeconfig(controlplane.Admin)
-	require.NoError(t, err)
+	s.server = harness.Kubeconfig(t, on.ControlPlane, controlplane.Admin)
+	s.link = harness.NetworkOf(t, s.server)
 	for _, fn := range change {
 		fn(s)
 	}
@@ -100,7 +98,7 @@ func newSiteOf(t *testing.T, on *plane, resources []*resource, change ...func(*s
 		}
 	})
 	s.start()
-	out, err := exec.Command(binary, "kubeconfig", "--config", filepath.Join(dir, "agent.yaml")).Output()
+	out, err := exec.Command(harness.Snapcache, "kubeconfig", "--config", filepath.Join(dir, "agent.yaml")).Output()
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(s.cached, out, 0o600))
 	s.agent.target, err = newServerTarget(restConfig(t, s.cached))
@@ -114,12 +112,12 @@ func (s *site) configure() {
 	config, err := clientcmd.LoadFromFile(s.server)
 	require.NoError(s.t, err)
 	for name, c := range config.Clusters {
-		c.Server = "https://" + s.link.address
+		c.Server = "https://" + s.link.Address
 		switch {
 		case name == directContext:
-			c.Server = "https://" + s.direct.address
+			c.Server = "https://" + s.direct.Address
 		case name == seedContext && s.seed != nil:
-			c.Server = "https://" + s.seed.address
+			c.Server = "https://" + s.seed.Address
 		}
 	}
 	require.NoError(s.t, clientcmd.WriteToFile(*config, filepath.Join(s.dir, "linked.kubeconfig")))
@@ -168,7 +166,7 @@ func (s *site) start() {
 	defer log.Close()
 	a := &agent{
 		status: localapi.NewClient(filepath.Join(s.dir, "local.sock")), done: make(chan struct{}),
-		cmd: exec.Command(binary, "run", "--config", filepath.Join(s.dir, "agent.yaml")),
+		cmd: exec.Command(harness.Snapcache, "run", "--config", filepath.Join(s.dir, "agent.yaml")),
 	}
 	a.cmd.Env = []string{"HOME=" + s.dir, "PATH=" + os.Getenv("PATH"), "TMPDIR=" + os.TempDir()}
 	a.cmd.Stderr = log
@@ -272,13 +270,4 @@ func restConfig(t *testing.T, kubeconfig string) *rest.Config {
 	require.NoError(t, err)
 	config.QPS = -1
 	return config
-}
-
-// freeAddress returns an address on loopback that no other test has until this one ends.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	address, release, err := controlplane.ReserveAddress()
-	require.NoError(t, err)
-	t.Cleanup(release)
-	return address
 }

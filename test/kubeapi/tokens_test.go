@@ -4,7 +4,6 @@ import (
 	"context"
 	"io/fs"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -21,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // kubelet is a user that asks for the tokens of pods, at an agent.
@@ -46,8 +46,7 @@ func (s *site) kubelet(c *controlplane.Client, contentType string) *kubelet {
 	config.BearerToken, config.CertData, config.KeyData = "", c.CertPEM, c.KeyPEM
 	config.ContentType, config.AcceptContentTypes = contentType, contentType+","+runtime.ContentTypeJSON
 	config.WarningHandler = rest.NoWarnings{} // each repeated token has one
-	client, err := kubernetes.NewForConfig(config)
-	require.NoError(s.t, err)
+	client := harness.Clientset(s.t, config)
 	return &kubelet{s.t, client}
 }
 
@@ -92,11 +91,8 @@ func (k *kubelet) hasNone(pod *corev1.Pod, audiences ...string) {
 func TestRememberedTokens(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	on, err := startPlane(ctx, "--api-audiences=edge") // not the issuer: the agent learns it
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, on.Stop()) })
-	admin, err := kubernetes.NewForConfig(on.RESTConfig(controlplane.Admin))
-	require.NoError(t, err)
+	on := newPlane(t, "--api-audiences=edge") // not the issuer: the agent learns it
+	admin := harness.Clientset(t, on.RESTConfig(controlplane.Admin))
 	pods := newTills(t, admin)
 	first, firstFile := newKubelet(t, on, "edge-1")
 	second, secondFile := newKubelet(t, on, "edge-2")
@@ -201,8 +197,7 @@ func (s *site) requireSealed(tokens ...string) {
 		if err != nil || !d.Type().IsRegular() {
 			return err
 		}
-		raw, err := os.ReadFile(path)
-		require.NoError(s.t, err)
+		raw := harness.ReadFile(s.t, path)
 		for _, token := range tokens {
 			require.NotContains(s.t, string(raw), strings.Split(token, ".")[1], path)
 		}

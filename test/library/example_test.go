@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // logged collects the output of a process.
@@ -37,15 +38,13 @@ func (l *logged) String() string {
 func TestExampleController(t *testing.T) {
 	const ns = "example"
 	c, dir := clientset(t, ns), t.TempDir()
-	root, err := controlplane.Root()
-	require.NoError(t, err)
+	root := harness.Root(t)
 	binary := filepath.Join(t.TempDir(), "controller")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "./examples/controller")
 	build.Dir = root
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	kubeconfig, err := shared.Kubeconfig(controlplane.Admin)
-	require.NoError(t, err)
+	kubeconfig := harness.Kubeconfig(t, shared, controlplane.Admin)
 	start := func() (log *logged, kill func()) {
 		log = &logged{}
 		cmd := exec.Command(binary, "-kubeconfig", kubeconfig, "-state", dir)

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/snapcache/snapcache/informer"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // calls is a handler that records its calls in their order over all objects. It leaves out updates
@@ -134,8 +135,7 @@ func byValue(o any) ([]string, error) { return []string{o.(*corev1.ConfigMap).Da
 func newBeside(t *testing.T, ns string) *beside {
 	b := &beside{t: t, c: clientset(t, ns), ns: ns, net: newProxy(t, "configmaps"), ours: map[string]*watched{}}
 	lw := func() cache.ListerWatcher {
-		client, err := kubernetes.NewForConfig(b.net.config())
-		require.NoError(t, err)
+		client := harness.Clientset(t, b.net.config())
 		return cache.NewFilteredListWatchFromClient(client.CoreV1().RESTClient(), "configmaps", ns, func(*metav1.ListOptions) {})
 	}
 	indexers := cache.Indexers{"value": byValue}

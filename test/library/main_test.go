@@ -19,6 +19,7 @@ import (
 
 	"github.com/snapcache/snapcache/store/bolt"
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // patience is the time that a test waits for a condition, far longer than it takes; pollEvery is
@@ -51,9 +52,8 @@ func runTests(m *testing.M) (code int, err error) {
 // clientset returns a client and a namespace for the test's objects.
 func clientset(t *testing.T, namespace string) kubernetes.Interface {
 	t.Helper()
-	c, err := kubernetes.NewForConfig(shared.RESTConfig(controlplane.Admin))
-	require.NoError(t, err)
-	_, err = c.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+	c := harness.Clientset(t, shared.RESTConfig(controlplane.Admin))
+	_, err := c.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	return c
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt"
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // followed is an informer with a durable store, and the calls of its handler.
@@ -103,11 +104,8 @@ func (f *followed) listedFor() store.Reason {
 // the apiserver, and through a restore of etcd from an older save. Each time its handler is called
 // for the differences and for nothing else, and the cache equals the server's state.
 func TestServerKilledAndRestored(t *testing.T) {
-	cp, err := controlplane.Start(t.Context(), controlplane.Options{Log: t.Output()})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, cp.Stop()) }()
-	c, err := kubernetes.NewForConfig(cp.RESTConfig(controlplane.Admin))
-	require.NoError(t, err)
+	cp := harness.ControlPlane(t, controlplane.Options{})
+	c := harness.Clientset(t, cp.RESTConfig(controlplane.Admin))
 	f := &followed{t: t, c: c, ns: "default", db: openStore(t, t.TempDir()), marks: 1}
 	defer func() { require.NoError(t, f.db.Close()) }()
 	lw := cache.NewFilteredListWatchFromClient(c.CoreV1().RESTClient(), "configmaps", f.ns, func(*metav1.ListOptions) {})
@@ -115,6 +113,7 @@ func TestServerKilledAndRestored(t *testing.T) {
 		informer.WithStore(f.db, "configmaps"), informer.WithScheme(scheme.Scheme)))
 	h := &calls{}
 	f.handlers["only"] = h
+	var err error
 	f.regs["only"], err = f.AddEventHandler(h)
 	require.NoError(t, err)
 

@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/cache"
 
@@ -18,6 +17,7 @@ import (
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/memory"
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // run runs an informer until the end of the test, and then closes its store.
@@ -52,20 +52,17 @@ func TestUnreadableObjectDeleted(t *testing.T) {
 	)
 	config := filepath.Join(t.TempDir(), "encryption.json")
 	require.NoError(t, os.WriteFile(config, atRest(plain+","+key), 0o600))
-	cp, err := controlplane.Start(t.Context(), controlplane.Options{Log: t.Output(), APIServerArgs: []string{
+	cp := harness.ControlPlane(t, controlplane.Options{APIServerArgs: []string{
 		"--encryption-provider-config=" + config, "--feature-gates=AllowUnsafeMalformedObjectDeletion=true",
 		// A server's cache can't start beside an object that it can't read.
 		"--watch-cache=false",
 	}})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, cp.Stop()) })
 	restart := func(providers string) {
 		require.NoError(t, os.WriteFile(config, atRest(providers), 0o600))
 		require.NoError(t, cp.KillAPIServer(t.Context()))
 		require.NoError(t, cp.StartAPIServer(t.Context()))
 	}
-	c, err := kubernetes.NewForConfig(cp.RESTConfig(controlplane.Admin))
-	require.NoError(t, err)
+	c := harness.Clientset(t, cp.RESTConfig(controlplane.Admin))
 	put(t, c, ns, "a", "1", nil)
 	restart(key + "," + plain)
 	put(t, c, ns, "unreadable", "1", nil)
@@ -86,7 +83,7 @@ func TestUnreadableObjectDeleted(t *testing.T) {
 	}
 
 	restart(plain)
-	_, err = c.CoreV1().ConfigMaps(ns).List(t.Context(), metav1.ListOptions{})
+	_, err := c.CoreV1().ConfigMaps(ns).List(t.Context(), metav1.ListOptions{})
 	require.True(t, apierrors.IsStoreReadError(err), "%v", err)
 	yes := true
 	require.NoError(t, c.CoreV1().ConfigMaps(ns).Delete(t.Context(), "unreadable",

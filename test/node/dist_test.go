@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // Two versions, the second of which follows the first.
@@ -45,8 +45,7 @@ func dist(t *testing.T, version string) string {
 		dists.dir, err = os.MkdirTemp("", "snapcache-dist-")
 		require.NoError(t, err)
 	}
-	root, err := controlplane.Root()
-	require.NoError(t, err)
+	root := harness.Root(t)
 	path := filepath.Join(dists.dir, version)
 	makeDist(t, root, path, version)
 	dists.byVer[version] = path

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // statefulSet is what is needed of the hub's.
@@ -44,12 +45,10 @@ type statefulSet struct {
 // from it with its own service account.
 func (c *container) serve(t *testing.T) {
 	cp := newControlPlane(t)
-	root, err := controlplane.Root()
-	require.NoError(t, err)
+	root := harness.Root(t)
 	kubectl := func(args ...string) string {
 		t.Helper()
-		out, err := cp.Kubectl(t.Context(), args...)
-		require.NoError(t, err)
+		out := harness.Kubectl(t, cp, args...)
 		return string(out)
 	}
 	manifests := filepath.Join(root, "deploy", "kustomize")

@@ -21,7 +21,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 	"github.com/stretchr/testify/require"
 
-	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // imageUser is the user of the image.
@@ -86,8 +86,7 @@ func TestImage(t *testing.T) {
 // buildImage builds the image for some architectures, or for all, and returns its index.
 func buildImage(t *testing.T, arches ...string) v1.ImageIndex {
 	t.Helper()
-	root, err := controlplane.Root()
-	require.NoError(t, err)
+	root := harness.Root(t)
 	dir := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), filepath.Join(root, "packaging", "image.sh"), arches...)
 	cmd.Env = append(os.Environ(), "DIST="+dir, "VERSION="+newVersion)

@@ -16,7 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 const (
@@ -88,8 +88,7 @@ func newMachine(t *testing.T) *machine {
 // debian returns the path of an installed Debian, and downloads it if there is none yet.
 func debian(t *testing.T) string {
 	t.Helper()
-	root, err := controlplane.Root()
-	require.NoError(t, err)
+	root := harness.Root(t)
 	path := filepath.Join(root, ".build", "debian", suite)
 	if _, err := os.Stat(path); err == nil {
 		return path
@@ -206,8 +205,7 @@ func (m *machine) write(t *testing.T, path, text string, mode os.FileMode) {
 // copyIn copies a file into the machine's /root and returns its path there.
 func (m *machine) copyIn(t *testing.T, path string) string {
 	t.Helper()
-	data, err := os.ReadFile(path)
-	require.NoError(t, err)
+	data := harness.ReadFile(t, path)
 	inside := filepath.Join("/root", filepath.Base(path))
 	m.write(t, inside, string(data), 0o755)
 	return inside

@@ -16,6 +16,7 @@ import (
 
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 const (
@@ -98,14 +99,10 @@ func TestNode(t *testing.T) {
 // newControlPlane starts a control plane and creates the objects to cache.
 func newControlPlane(t *testing.T) *controlplane.ControlPlane {
 	t.Helper()
-	cp, err := controlplane.Start(t.Context(), controlplane.Options{Log: t.Output()})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, cp.Stop()) })
-	_, err = cp.Kubectl(t.Context(), "create", "namespace", "shop")
-	require.NoError(t, err)
+	cp := harness.ControlPlane(t, controlplane.Options{})
+	harness.Kubectl(t, cp, "create", "namespace", "shop")
 	for i := range wanted {
-		_, err = cp.Kubectl(t.Context(), "create", "configmap", "-n", "shop", fmt.Sprintf("till-%d", i), "--from-literal=a=b")
-		require.NoError(t, err)
+		harness.Kubectl(t, cp, "create", "configmap", "-n", "shop", fmt.Sprintf("till-%d", i), "--from-literal=a=b")
 	}
 	return cp
 }
@@ -139,10 +136,8 @@ func (x *site) units(t *testing.T) {
 
 // firstStart starts the service, which lists once.
 func (x *site) firstStart(t *testing.T) {
-	path, err := x.cp.Kubeconfig(controlplane.Reader)
-	require.NoError(t, err)
-	kubeconfig, err := os.ReadFile(path)
-	require.NoError(t, err)
+	path := harness.Kubeconfig(t, x.cp, controlplane.Reader)
+	kubeconfig := harness.ReadFile(t, path)
 	x.write(t, kubeconfigPath, string(kubeconfig), 0o600)
 	x.write(t, configPath, agentConfig, 0o644)
 	x.run(t, "systemctl", "enable", "--now", "snapcache")
@@ -280,15 +275,13 @@ func (x *site) stuck(t *testing.T) {
 
 	before := x.show(t, "MainPID")
 	x.run(t, "systemctl", "kill", "--signal=STOP", "--kill-whom=main", "snapcache")
-	_, err := x.cp.Kubectl(t.Context(), "create", "configmap", "-n", "shop", "late")
-	require.NoError(t, err)
+	harness.Kubectl(t, x.cp, "create", "configmap", "-n", "shop", "late")
 	x.awaitRestart(t, before)
 	require.Contains(t, x.run(t, "journalctl", "--no-pager", "-u", "snapcache"), "Watchdog timeout (limit 5s)!")
 
 	// The restarted agent resumes, and gets the changes of the meantime.
 	x.await(t, "what came while it was stuck", func() bool { return x.awaitCaughtUp(t).Objects == wanted+1 })
-	_, err = x.cp.Kubectl(t.Context(), "delete", "configmap", "-n", "shop", "late")
-	require.NoError(t, err)
+	harness.Kubectl(t, x.cp, "delete", "configmap", "-n", "shop", "late")
 	x.await(t, "the deletion", func() bool { return x.awaitCaughtUp(t).Objects == wanted })
 	x.requireResumed(t)
 	x.run(t, "rm", dropIn)

@@ -16,7 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // installed maps paths that both packages have to their modes.
@@ -120,8 +120,7 @@ func TestProgram(t *testing.T) {
 	require.Equal(t, "true", settings["-trimpath"])
 	require.Regexp(t, "^[0-9a-f]{40}$", settings["vcs.revision"])
 
-	data, err := os.ReadFile(path + ".cdx.json")
-	require.NoError(t, err)
+	data := harness.ReadFile(t, path+".cdx.json")
 	var bom struct {
 		BOMFormat  string
 		Metadata   struct{ Component struct{ Version string } }
@@ -143,7 +142,7 @@ func TestProgram(t *testing.T) {
 // TestChecksums checks that each file has a checksum.
 func TestChecksums(t *testing.T) {
 	dir := dist(t, newVersion)
-	require.Equal(t, checksums(t, dir), readFile(t, filepath.Join(dir, "SHA256SUMS")))
+	require.Equal(t, checksums(t, dir), string(harness.ReadFile(t, filepath.Join(dir, "SHA256SUMS"))))
 }
 
 // TestReproducible builds the packages again, from a copy of the tree elsewhere and with empty
@@ -151,8 +150,7 @@ func TestChecksums(t *testing.T) {
 func TestReproducible(t *testing.T) {
 	needs(t, false, "git")
 	first := dist(t, newVersion)
-	root, err := controlplane.Root()
-	require.NoError(t, err)
+	root := harness.Root(t)
 	tree := filepath.Join(t.TempDir(), "elsewhere")
 	output(t, "git", "clone", "--quiet", root, tree)
 	// With uncommitted changes.
@@ -181,18 +179,11 @@ func checksums(t *testing.T, dir string) string {
 		if err != nil || entry.IsDir() || entry.Name() == "SHA256SUMS" {
 			return err
 		}
-		fmt.Fprintf(&b, "%x  %s\n", sha256.Sum256([]byte(readFile(t, path))), entry.Name())
+		fmt.Fprintf(&b, "%x  %s\n", sha256.Sum256(harness.ReadFile(t, path)), entry.Name())
 		return nil
 	}))
 	require.NotEmpty(t, b.String())
 	return b.String()
-}
-
-func readFile(t *testing.T, path string) string {
-	t.Helper()
-	data, err := os.ReadFile(path)
-	require.NoError(t, err)
-	return string(data)
 }
 
 // output runs a command, which must succeed, and returns its output.

@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -18,6 +17,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // journal checks that log lines reach the journal with their fields and priorities.
@@ -122,8 +123,7 @@ func (x *site) snapshots(t *testing.T) {
 func (x *site) key(t *testing.T) {
 	database := filepath.Join(x.dir, "/var/lib/snapcache/cache.db")
 	inClear := func() bool {
-		raw, err := os.ReadFile(database)
-		require.NoError(t, err)
+		raw := harness.ReadFile(t, database)
 		return strings.Contains(string(raw), `"resource":"configmaps"`) // a value; names are always in clear
 	}
 	require.True(t, inClear(), "or the rest proves nothing")

@@ -16,19 +16,12 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 func start(t *testing.T) (*controlplane.ControlPlane, *kubernetes.Clientset) {
 	t.Helper()
-	cp, err := controlplane.Start(t.Context(), controlplane.Options{Log: t.Output()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := cp.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	cp := harness.ControlPlane(t, controlplane.Options{})
 	client, err := kubernetes.NewForConfig(cp.RESTConfig(controlplane.Admin))
 	if err != nil {
 		t.Fatal(err)
