@@ -36,20 +36,16 @@ func beginChurn(t *testing.T, cp *controlplane.ControlPlane, o objects.ChurnOpti
 
 // churned is a control plane whose objects change all the time, and the history of the objects.
 type churned struct {
-	cp        *controlplane.ControlPlane
-	ids       []string
-	histories map[string]*history
-	stop      func()
+	cp    *controlplane.ControlPlane
+	truth *truth
+	stop  func()
 }
 
 func newChurned(t *testing.T) *churned {
 	t.Helper()
-	x := &churned{cp: harness.ControlPlane(t, controlplane.Options{}), histories: make(map[string]*history)}
+	x := &churned{cp: harness.ControlPlane(t, controlplane.Options{})}
 	require.NoError(t, objects.Seed(t.Context(), x.cp, objects.SeedOptions{Pods: 40, ConfigMaps: 60, Widgets: 50, Namespaces: 4}))
-	for id, resource := range killed {
-		x.histories[id] = record(t, x.cp, resource)
-		x.ids = append(x.ids, id)
-	}
+	x.truth = recordTruth(t, x.cp)
 	x.stop = beginChurn(t, x.cp, objects.ChurnOptions{Rate: churnSlow})
 	return x
 }
@@ -67,8 +63,8 @@ func (x *churned) settings(t *testing.T) settings {
 // settle stops the changes, and compares the agent's objects with the server's.
 func (x *churned) settle(t *testing.T, a *agent) {
 	t.Helper()
-	a.awaitCaughtUp(anywhere(x.ids...))
+	a.awaitCaughtUp(anywhere(recorded...))
 	x.stop()
-	touchAll(t, x.cp, x.ids...)
-	a.requireServers(x.cp, x.ids...)
+	touchAll(t, x.cp, recorded...)
+	a.requireServers(x.cp, recorded...)
 }

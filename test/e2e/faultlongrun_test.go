@@ -261,7 +261,7 @@ func (r *anyFaults) settle(what string) {
 	r.t.Helper()
 	at := strconv.FormatInt(r.truth.revision(), 10)
 	want := make(map[string]string)
-	for id := range registries {
+	for _, id := range recorded {
 		want[id] = at
 	}
 	var missing string
@@ -271,7 +271,7 @@ func (r *anyFaults) settle(what string) {
 		require.True(r.t, ok)
 		r.compare(what, "--from", string(name))
 		missing = ""
-		for id := range registries {
+		for _, id := range recorded {
 			if r.history[id] != r.truth.current() {
 				missing = fmt.Sprintf("%s is of history %d of %d", id, r.history[id], r.truth.current())
 			}

@@ -149,7 +149,7 @@ func TestFaultPowerCutAgent(t *testing.T) {
 	var x *site
 	finish := func() *agent {
 		a := x.start()
-		a.awaitCaughtUp(anywhere(server.ids...))
+		a.awaitCaughtUp(anywhere(recorded...))
 		require.NotContains(t, string(harness.ReadFile(t, x.log)), "was set aside")
 		require.Contains(t, string(harness.ReadFile(t, x.log)), "after a power cut")
 		return a
@@ -197,7 +197,7 @@ func TestFaultPowerCutAgent(t *testing.T) {
 			if c.Synced {
 				synced++
 				checkpoints[id+c.ResourceVersion] = true
-				requireState(t, what+", "+id, server.histories[id].at(t, c.ResourceVersion), dumped[c.Kind])
+				server.truth.requireState(what+", "+id, id, c.ResourceVersion, 0, dumped[c.Kind])
 			}
 		}
 	}

@@ -3,30 +3,19 @@ package e2e
 import (
 	"bytes"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/snapcache/snapcache/localapi"
-	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
 const (
 	kills   = 50
 	killMax = 600 * time.Millisecond // a kill comes at a random moment before this
 )
-
-// killed maps the collections to the resources that are churned meanwhile.
-var killed = map[string]schema.GroupVersionResource{
-	"configmaps":          {Version: "v1", Resource: "configmaps"},
-	"pods":                {Version: "v1", Resource: "pods"},
-	"widgets.example.com": objects.WidgetResource,
-}
 
 // TestKilledAtAnyMoment kills an agent 50 times while objects change. After each kill the file must
 // hold exactly the server's state at the checkpoint: every event up to it, and none after it. In
@@ -67,17 +56,17 @@ func TestKilledAtAnyMoment(t *testing.T) {
 			}
 			checkpoints[id][c.ResourceVersion] = true
 			require.Equal(t, first[id].LastList, c.LastList, "%s: it was listed again", what)
-			requireState(t, what, server.histories[id].at(t, c.ResourceVersion), dumped[c.Kind])
+			server.truth.requireState(what, id, c.ResourceVersion, 0, dumped[c.Kind])
 		}
 	}
-	for _, id := range server.ids {
-		t.Logf("%s: %d checkpoints in %d kills, %d events", id, len(checkpoints[id]), kills, server.histories[id].length())
+	for _, id := range recorded {
+		t.Logf("%s: %d checkpoints in %d kills", id, len(checkpoints[id]), kills)
 		require.Greater(t, len(checkpoints[id]), kills/4, "%s: too few of the kills came after something was stored", id)
 	}
 
 	a := x.start()
 	server.settle(t, a)
-	for id, c := range a.awaitCaughtUp(anywhere(server.ids...)) {
+	for id, c := range a.awaitCaughtUp(anywhere(recorded...)) {
 		require.Zero(t, c.Lists, "%s: lists", id)
 		require.Equal(t, first[id].LastList, c.LastList, "%s: it was listed again", id)
 		require.Equal(t, "initial", c.ListReason, id)
@@ -123,17 +112,5 @@ func sleep(t *testing.T, d time.Duration) {
 	select {
 	case <-t.Context().Done():
 	case <-time.After(d):
-	}
-}
-
-// requireState compares the content of the file with a state of the history.
-func requireState(t *testing.T, what string, want map[string]string, got content) {
-	t.Helper()
-	have := make(map[string]string, len(got))
-	for key, o := range got {
-		have[key] = canonical(t, o)
-	}
-	if !maps.Equal(want, have) {
-		t.Fatalf("%s: the file is not what the server had at the checkpoint (-server +file):\n%.4000s", what, cmp.Diff(want, have))
 	}
 }

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"hash/fnv"
 	"maps"
@@ -13,23 +12,15 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	clientv3 "go.etcd.io/etcd/client/v3"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
-	"k8s.io/client-go/kubernetes/scheme"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 
-	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
-// registries maps the collections of a long run to etcd's prefixes of their objects.
-var registries = map[string]string{
-	"configmaps":          "/registry/configmaps/",
-	"pods":                "/registry/pods/",
-	"widgets.example.com": "/registry/example.com/widgets/",
-}
+// recorded are the collections of which the truth is recorded.
+var recorded = []string{"configmaps", "pods", "widgets.example.com"}
 
 // truth is everything that etcd ever held of some collections, read from etcd directly, without the
 // apiserver or any code of the product. If etcd is restored from a save, the history forks: a new
@@ -64,70 +55,37 @@ type written struct {
 func recordTruth(t *testing.T, cp *controlplane.ControlPlane) *truth {
 	t.Helper()
 	x := &truth{t: t, cp: cp}
-	client, err := cp.EtcdClient()
-	require.NoError(t, err)
-	defer client.Close()
-	resp, err := client.Get(t.Context(), "/registry/", clientv3.WithPrefix())
-	require.NoError(t, err)
-	f := &fork{first: make(map[string]map[string]uint64), since: resp.Header.Revision, newest: resp.Header.Revision}
-	for id := range registries {
+	all, revision := harness.ReadEtcd(t, cp, recorded)
+	f := &fork{first: make(map[string]map[string]uint64), since: revision, newest: revision}
+	for _, id := range recorded {
 		f.first[id] = make(map[string]uint64)
 	}
-	for _, kv := range resp.Kvs {
-		if id, key := collectionOf(string(kv.Key)); id != "" {
-			f.first[id][key] = x.digest(id, kv.Value, kv.ModRevision)
-		}
+	for _, w := range all {
+		f.first[w.Resource][w.Key] = x.digest(w)
 	}
 	x.forks = []*fork{f}
 	x.follow(f)
-	t.Cleanup(func() { x.cancel() })
 	return x
-}
-
-// collectionOf returns the collection and the key of the object under an etcd key.
-func collectionOf(name string) (id, key string) {
-	for id, prefix := range registries {
-		if key, ok := strings.CutPrefix(name, prefix); ok {
-			return id, key
-		}
-	}
-	return "", ""
 }
 
 // follow records the events after f's newest revision.
 func (x *truth) follow(f *fork) {
-	client, err := x.cp.EtcdClient()
-	require.NoError(x.t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	x.cancel = sync.OnceFunc(func() {
-		cancel()
-		<-done
-		client.Close()
-	})
-	events := client.Watch(clientv3.WithRequireLeader(ctx), "/registry/", clientv3.WithPrefix(), clientv3.WithRev(f.newest+1))
-	go func() {
-		defer close(done)
-		for resp := range events {
-			x.mu.Lock()
-			if err := resp.Err(); err != nil && ctx.Err() == nil {
-				f.broken = err
-			}
-			for _, e := range resp.Events {
-				f.newest = e.Kv.ModRevision
-				id, key := collectionOf(string(e.Kv.Key))
-				if id == "" {
-					continue
-				}
-				w := written{rv: e.Kv.ModRevision, collection: id, key: key}
-				if e.Type == clientv3.EventTypePut {
-					w.digest = x.digest(id, e.Kv.Value, e.Kv.ModRevision)
-				}
-				f.events = append(f.events, w)
-			}
-			x.mu.Unlock()
+	x.cancel = harness.FollowEtcd(x.t, x.cp, f.newest, recorded, func(w harness.Written, err error) {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		if err != nil {
+			f.broken = err
+			return
 		}
-	}()
+		f.newest = w.RV
+		switch {
+		case w.Resource == "":
+		case w.JSON == nil:
+			f.events = append(f.events, written{rv: w.RV, collection: w.Resource, key: w.Key})
+		default:
+			f.events = append(f.events, written{w.RV, w.Resource, w.Key, x.digest(w)})
+		}
+	})
 }
 
 // await waits until everything up to a revision is recorded.
@@ -219,7 +177,7 @@ func (x *truth) requireState(what, id, rv string, from int, got content) int {
 	require.NoError(x.t, err, "%s: %s", what, id)
 	have := make(map[string]uint64, len(got))
 	for key, o := range got {
-		have[key] = x.digestObject(id, o)
+		have[key] = x.digestObject(o)
 	}
 	current := x.current()
 	if x.newestOf(current) < n && from == current {
@@ -260,54 +218,20 @@ func (x *truth) newestOf(fork int) int64 {
 	return x.forks[fork].newest
 }
 
-// storedForm decodes what the apiserver writes into etcd.
-var storedForm = protobuf.NewSerializer(scheme.Scheme, scheme.Scheme)
-
 // digest returns the digest of an object as etcd holds it. Any goroutine may call it.
-func (x *truth) digest(id string, value []byte, rv int64) uint64 {
-	var o map[string]any
-	var err error
-	if id == "widgets.example.com" {
-		err = json.Unmarshal(value, &o)
-	} else {
-		var typed runtime.Object
-		if typed, _, err = storedForm.Decode(value, nil, nil); err == nil {
-			o, err = runtime.DefaultUnstructuredConverter.ToUnstructured(typed)
-		}
-	}
-	if err != nil {
-		x.t.Errorf("etcd's %s: %v", id, err)
+func (x *truth) digest(w harness.Written) uint64 {
+	u := &unstructured.Unstructured{}
+	if err := utiljson.Unmarshal(w.JSON, &u.Object); err != nil {
+		x.t.Errorf("etcd's %s %s: %v", w.Resource, w.Key, err)
 		return 1
 	}
-	u := &unstructured.Unstructured{Object: o}
-	u.SetResourceVersion(strconv.FormatInt(rv, 10))
-	return x.digestObject(id, o)
+	u.SetResourceVersion(strconv.FormatInt(w.RV, 10))
+	return x.digestObject(u.Object)
 }
 
-// digestObject returns a digest of what does not depend on the encoder: types come from elsewhere,
-// and empty fields are dropped.
-func (x *truth) digestObject(id string, o map[string]any) uint64 {
-	u := &unstructured.Unstructured{Object: o}
-	u.SetManagedFields(nil)
-	u.SetAPIVersion("")
-	u.SetKind("")
-	var typed any = o
-	switch id {
-	case "configmaps":
-		typed = &corev1.ConfigMap{}
-	case "pods":
-		typed = &corev1.Pod{}
-	}
-	if id != "widgets.example.com" {
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o, typed); err != nil {
-			x.t.Errorf("%s: %v", object.Key(u.GetNamespace(), u.GetName()), err)
-		}
-	}
-	b, err := json.Marshal(typed)
-	if err != nil {
-		x.t.Error(err)
-	}
+// digestObject returns the digest of an object, without managedFields.
+func (x *truth) digestObject(o map[string]any) uint64 {
 	h := fnv.New64a()
-	_, _ = h.Write(b)
+	_, _ = h.Write([]byte(canonical(x.t, o)))
 	return h.Sum64() | 1
 }

@@ -90,7 +90,7 @@ func newFleet(t *testing.T, random *rand.Rand, o fleetOptions) *fleet {
 		require.NoError(t, objects.InstallWidgets(t.Context(), config))
 		f.cached = append(f.cached, "widgets.v1.example.com")
 		ofHubs = append(ofHubs, "customresourcedefinitions.v1.apiextensions.k8s.io")
-		recorded = append(recorded, "widgets")
+		recorded = append(recorded, "widgets.example.com")
 	}
 	f.truth = recordTruth(t, cp, recorded...)
 

@@ -1,7 +1,7 @@
 package kubeapi
 
 import (
-	"context"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -11,13 +11,11 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
-	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // version is what is compared of an object as it was at a resourceVersion.
@@ -84,84 +82,42 @@ type truth struct {
 func recordTruth(t *testing.T, cp *controlplane.ControlPlane, resources ...string) *truth {
 	t.Helper()
 	x := &truth{changes: map[string][]change{}, current: map[string]map[string]version{}}
-	client, err := cp.EtcdClient()
-	require.NoError(t, err)
 	for _, resource := range resources {
+		resource, _, _ = strings.Cut(resource, ".")
 		x.current[resource] = map[string]version{}
 	}
-	resp, err := client.Get(t.Context(), "/registry/", clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByModRevision, clientv3.SortAscend))
-	require.NoError(t, err)
-	for _, kv := range resp.Kvs {
-		require.NoError(t, x.add(&clientv3.Event{Type: clientv3.EventTypePut, Kv: kv}))
+	all, revision := harness.ReadEtcd(t, cp, resources)
+	for _, w := range all {
+		x.add(w, nil)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	events := client.Watch(clientv3.WithRequireLeader(ctx), "", clientv3.WithPrefix(), clientv3.WithRev(resp.Header.Revision+1))
-	var following sync.WaitGroup
-	following.Go(func() {
-		for resp := range events {
-			x.follow(resp)
-		}
-	})
-	t.Cleanup(func() {
-		cancel()
-		following.Wait()
-		require.NoError(t, client.Close())
-	})
+	harness.FollowEtcd(t, cp, revision, resources, x.add)
 	return x
 }
 
-func (x *truth) follow(resp clientv3.WatchResponse) {
+// add adds a change, if it is one of the resources.
+func (x *truth) add(w harness.Written, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if err := resp.Err(); err != nil && x.err == nil {
-		x.err = err
+	resource, _, _ := strings.Cut(w.Resource, ".") // without the group
+	current := x.current[resource]
+	c := change{version: current[w.Key], deleted: w.JSON == nil}
+	if err == nil && !c.deleted {
+		c.version, err = parseVersion(w.JSON)
 	}
-	for _, e := range resp.Events {
-		if err := x.add(e); err != nil && x.err == nil {
-			x.err = fmt.Errorf("%s in etcd: %w", e.Kv.Key, err)
-		}
+	if err != nil {
+		x.err = cmp.Or(x.err, fmt.Errorf("%s %s in etcd: %w", w.Resource, w.Key, err))
+		return
 	}
-}
-
-// storedForm decodes what the kube-apiserver writes into etcd.
-var storedForm = protobuf.NewSerializer(scheme.Scheme, scheme.Scheme)
-
-// add adds a change, if it is one of the resources.
-func (x *truth) add(e *clientv3.Event) error {
-	x.newest = uint64(e.Kv.ModRevision) //nolint:gosec // never negative
-	resource, key, _ := strings.Cut(strings.TrimPrefix(string(e.Kv.Key), "/registry/"), "/")
-	if strings.Contains(resource, ".") { // the group of a custom resource
-		resource, key, _ = strings.Cut(key, "/")
-	}
-	current, wanted := x.current[resource]
-	if !wanted {
-		return nil
-	}
-	c := change{version: current[key], deleted: true}
-	delete(current, key)
-	if e.Type == clientv3.EventTypePut {
-		encoded := e.Kv.Value
-		if !json.Valid(encoded) { // as custom resources are
-			o, _, err := storedForm.Decode(encoded, nil, nil)
-			if err != nil {
-				return err
-			}
-			if encoded, err = json.Marshal(o); err != nil {
-				return err
-			}
-		}
-		v, err := parseVersion(encoded)
-		if err != nil {
-			return err
-		}
-		c = change{version: v}
+	x.newest = uint64(w.RV) //nolint:gosec // never negative
+	if resource == "" {
+		return
 	}
 	c.rv = x.newest
+	delete(current, w.Key)
 	if !c.deleted {
-		current[key] = c.version
+		current[w.Key] = c.version
 	}
 	x.changes[resource] = append(x.changes[resource], c)
-	return nil
 }
 
 // complete waits until everything up to now is recorded, and returns the changes of each resource.

@@ -22,7 +22,7 @@ const PollEvery = 20 * time.Millisecond
 var Snapcache string
 
 // Run builds the program, and the control plane so that no test is charged for the time, runs the tests and exits.
-// start prepares the fixtures that the tests share, in a directory that is removed, and returns a function that ends it.
+// start prepares the fixtures that tests share, in a directory that is removed, and returns a function that ends them.
 func Run(m *testing.M, start func(dir string) (stop func() error, err error)) {
 	code, err := run(m, start)
 	if err != nil {

@@ -48,7 +48,7 @@ func NewNetwork(t *testing.T, targets ...string) *Network {
 	return n
 }
 
-// NetworkOf returns a working network to the server of a kubeconfig, with a copy of it that leads through the network.
+// NetworkOf returns a working network to the server of a kubeconfig, with a copy that leads through the network.
 func NetworkOf(t *testing.T, kubeconfig string) *Network {
 	t.Helper()
 	config, err := clientcmd.LoadFromFile(kubeconfig)
