@@ -28,9 +28,7 @@ func TestRestoredEtcdPastCheckpoint(t *testing.T) {
 	p := harness.NetworkOf(t, harness.Kubeconfig(t, cp, controlplane.Admin))
 	x := newSite(t, settings{kubeconfig: p.Kubeconfig, resources: "- resource: configmaps\n- resource: limitranges"})
 	ids := []string{"configmaps", "limitranges"}
-	client, err := dynamic.NewForConfig(cp.RESTConfig(controlplane.Admin))
-	require.NoError(t, err)
-	limits := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "limitranges"}).Namespace(objects.Namespace(0))
+	limits := harness.Dynamic(t, cp.RESTConfig(controlplane.Admin)).Resource(schema.GroupVersionResource{Version: "v1", Resource: "limitranges"}).Namespace(objects.Namespace(0))
 	create := func(name string) (rv string) {
 		o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "LimitRange", "spec": map[string]any{"limits": []any{}}}}
 		o.SetName(name)
