@@ -15,7 +15,7 @@ import (
 	"github.com/snapcache/snapcache/store"
 )
 
-// The agent's own metrics. informer has the metrics of collections and of the store.
+// The agent's own metrics. pipeline has the metrics of collections and of the store.
 var (
 	descBuild = pipeline.Metric("build_info", "1, with the version as a label.", "version")
 
