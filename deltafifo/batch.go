@@ -71,22 +71,10 @@ func (q *Queue) nextLocked(ctx context.Context, limit int) (Batch, error) {
 
 // finishLocked marks the newest batch as done.
 func (q *Queue) finishLocked() {
-	if q.inFlight == nil {
+	if !q.taken {
 		return
 	}
-	for key := range q.inFlight {
-		if q.HasSynced() {
-			break
-		}
-		q.synced.Finished(key)
-	}
-	q.inFlight = nil
-	if q.listPending && q.replace == nil {
-		q.listPending = false
-		if q.ended {
-			q.populateLocked()
-		}
-	}
+	q.taken, q.listPending = false, q.listPending && q.replace != nil
 	q.changed.Broadcast()
 }
 
@@ -96,7 +84,7 @@ func (q *Queue) readyLocked() bool {
 
 // takeLocked removes a batch of at most limit keys from the queue; 0 is no limit.
 func (q *Queue) takeLocked(limit int) Batch {
-	q.inFlight = map[string]struct{}{}
+	q.taken = true
 	q.changed.Broadcast() // wakes a producer that waits for the budget
 	n := len(q.order)
 	if limit > 0 && limit < n {
@@ -109,7 +97,6 @@ func (q *Queue) takeLocked(limit int) Batch {
 		b.Deltas = append(b.Deltas, KeyDeltas{Key: key, Deltas: it.deltas, Arrived: it.arrived, Held: it.held})
 		q.bytes -= it.bytes
 		delete(q.items, key)
-		q.inFlight[key] = struct{}{}
 	}
 	q.order = append(q.order[:0:0], q.order[n:]...)
 	if q.replace != nil {
@@ -131,14 +118,13 @@ func (q *Queue) takeLocked(limit int) Batch {
 // takeListLocked sets the fields of a batch that is part of a list.
 func (q *Queue) takeListLocked(b *Batch) {
 	b.List, b.Replace = true, q.replace.Replace
-	q.ended = false
 	switch {
 	case q.replace.phase == phaseAborted:
 		b.ListAborted = true
 		q.replace = nil
 	case q.replace.phase == phaseDone && len(q.order) == 0:
 		b.ListDone, b.Watermark, b.Repeated = true, q.replace.rv, q.replace.repeated
-		q.ended, q.skipped = true, false // the list includes the skipped events
+		q.skipped = false // the list includes the skipped events
 		q.rv, q.popped = q.replace.rv, q.replace.rv
 		q.replace = nil
 	}

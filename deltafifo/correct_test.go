@@ -10,7 +10,7 @@ import (
 // A correction takes its place among the deltas of its key and moves no watermark. It is refused if
 // anything was queued since the resourceVersion that the caller knows, even if that left no delta.
 func TestCorrect(t *testing.T) {
-	q := New(Options{KnownObjects: knownNothing{}})
+	q := NewDeltaFIFO(Options{KnownObjects: knownNothing{}})
 	require.ErrorIs(t, q.Correct("a", nil, ""), ErrChanged, "nothing is known of the content")
 	q.Start("9")
 	require.ErrorContains(t, q.Correct("a", obj(t, "c", "1", 30), "9"), "a: the object is c")

@@ -4,8 +4,8 @@
 // Each delta carries its position in the order of arrival. A [Batch] is a contiguous part of that
 // order, so a consumer that sorts its deltas by position has the stream as the server sent it.
 //
-// Its deltas are the same as in client-go's DeltaFIFO, which it can replace: consecutive deletes of a key
-// merge, and an object that a list finds missing is deleted with a [cache.DeletedFinalStateUnknown].
+// Its deltas are the same as in client-go's DeltaFIFO, which a [DeltaFIFO] can replace: consecutive deletes
+// of a key merge, and an object that a list finds missing is deleted with a [cache.DeletedFinalStateUnknown].
 //
 // The watermark keeps a durable consumer correct. Deltas of one key are taken together, so with the
 // events A@10, B@11, A@12 the queue may return both deltas of A first. A consumer that then

@@ -78,7 +78,7 @@ func TestModel(t *testing.T) {
 		srv := &server{}
 		persisted, checkpoint := held{}, 0
 		has := map[string]int{} // key → RV of the newest event that is persisted
-		q := New(Options{KnownObjects: persisted})
+		q := NewDeltaFIFO(Options{KnownObjects: persisted})
 		q.Start("0")
 		var staged held
 		stagedHas := map[string]int{}

@@ -8,7 +8,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/cache/synctrack"
 
 	"github.com/snapcache/snapcache/object"
 )
@@ -60,29 +59,6 @@ type KnownObjects interface {
 	Keys() ([]string, error)
 }
 
-// KnownObjectsGetter is a [KnownObjects] that returns the objects too, or an error if an object
-// exists and can't be read. [Queue.Resync], [Queue.Replace] and [Queue.Delete] use it.
-type KnownObjectsGetter interface {
-	KnownObjects
-	cache.KeyGetter
-}
-
-// KnownStore returns the content of one of client-go's stores, such as a [cache.Indexer].
-func KnownStore(s cache.KeyListerGetter) KnownObjectsGetter { return knownStore{s} }
-
-type knownStore struct{ cache.KeyListerGetter }
-
-func (k knownStore) Version(key string) (uid, rv string, ok bool, err error) {
-	obj, ok, err := k.GetByKey(key)
-	if err != nil || !ok {
-		return "", "", false, err
-	}
-	uid, rv = identity(obj)
-	return uid, rv, true, nil
-}
-
-func (k knownStore) Keys() ([]string, error) { return k.ListKeys(), nil }
-
 // Queue orders deltas by key between a producer and a consumer. All methods are safe for concurrent
 // use; one goroutine at a time may make a list, and one take batches.
 type Queue struct {
@@ -103,12 +79,8 @@ type Queue struct {
 	skipped     bool // an event was left out since the newest batch or list
 	flush       bool // the consumer has to make its content durable
 
-	synced    *synctrack.AsyncTracker[string] // of the keys of the first list
-	populated bool                            // the queue has had the first list, or there is none
-	ended     bool                            // the newest batch was the last part of a list
-
-	inFlight map[string]struct{} // keys of the newest batch, nil once the consumer is done with it
-	pushes   uint64              // deltas queued so far
+	taken  bool   // the consumer has the newest batch
+	pushes uint64 // deltas queued so far
 }
 
 // item holds the pending deltas of one key.
@@ -125,34 +97,29 @@ func New(opts Options) *Queue {
 	if opts.MaxBytes <= 0 {
 		opts.MaxBytes = DefaultMaxBytes
 	}
-	q := &Queue{opts: opts, items: map[string]*item{}, synced: synctrack.NewAsyncTracker[string]("deltafifo")}
+	q := &Queue{opts: opts, items: map[string]*item{}}
 	q.changed = sync.NewCond(&q.mu)
 	return q
 }
 
-// Start sets the resourceVersion of the consumer's content, in an empty queue. There is then no
-// first list to wait for.
+// Start sets the resourceVersion of the consumer's content, in an empty queue.
 func (q *Queue) Start(rv string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.rv, q.popped = rv, rv
-	if isCheckpoint(rv) {
-		q.populateLocked()
-	}
 }
 
 // Add queues an ADDED event. It waits while the budget is used up.
-func (q *Queue) Add(obj any) error { return q.event(cache.Added, obj) }
+func (q *Queue) Add(obj any) error { return q.event(cache.Added, obj, nil) }
 
 // Update queues a MODIFIED event. It waits while the budget is used up.
-func (q *Queue) Update(obj any) error { return q.event(cache.Updated, obj) }
+func (q *Queue) Update(obj any) error { return q.event(cache.Updated, obj, nil) }
 
-// Delete queues a DELETED event. It waits while the budget is used up. If KnownObjects is a
-// [KnownObjectsGetter] that does not have the object, and no delta of the key is queued or with the
-// consumer, only the resourceVersion is used.
-func (q *Queue) Delete(obj any) error { return q.event(cache.Deleted, obj) }
+// Delete queues a DELETED event. It waits while the budget is used up.
+func (q *Queue) Delete(obj any) error { return q.event(cache.Deleted, obj, nil) }
 
-func (q *Queue) event(t cache.DeltaType, obj any) error {
+// event queues an event. If skipLocked is not nil and returns true, only the resourceVersion is used.
+func (q *Queue) event(t cache.DeltaType, obj any, skipLocked func(t cache.DeltaType, key string) bool) error {
 	key, err := KeyOf(obj)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrUnusable, cache.KeyError{Obj: obj, Err: err})
@@ -163,10 +130,7 @@ func (q *Queue) event(t cache.DeltaType, obj any) error {
 	if err := q.afterReplaceLocked(); err != nil {
 		return fmt.Errorf("%s %s: %w", t, key, err)
 	}
-	if !q.listPending {
-		q.populateLocked()
-	}
-	if t != cache.Deleted || !q.goneLocked(key) {
+	if skipLocked == nil || !skipLocked(t, key) {
 		if obj, err = q.transform(obj); err != nil {
 			return fmt.Errorf("%s %s: %w", t, key, err)
 		}
@@ -181,39 +145,6 @@ func (q *Queue) event(t cache.DeltaType, obj any) error {
 	}
 	q.changed.Broadcast()
 	return nil
-}
-
-// goneLocked reports whether the consumer does not hold key and no delta that is queued or with the
-// consumer can change that.
-func (q *Queue) goneLocked(key string) bool {
-	known, can := q.opts.KnownObjects.(KnownObjectsGetter)
-	if !can {
-		return false
-	}
-	_, ok, pending, err := q.heldLocked(known, key)
-	return !ok && !pending && err == nil
-}
-
-// heldLocked returns the object that the consumer holds under key. If a delta of the key is queued or with
-// the consumer, it returns only pending. It unlocks the queue while known reads the store; if anything
-// is queued meanwhile, it reads again, because an old object must not follow a delete.
-func (q *Queue) heldLocked(known KnownObjectsGetter, key string) (obj any, ok, pending bool, err error) {
-	for !q.pendingLocked(key) {
-		before := q.pushes
-		q.mu.Unlock()
-		obj, ok, err = known.GetByKey(key)
-		q.mu.Lock()
-		if q.pushes == before {
-			return obj, ok, false, err
-		}
-	}
-	return nil, false, true, nil
-}
-
-// pendingLocked reports whether key is queued or with the consumer.
-func (q *Queue) pendingLocked(key string) bool {
-	_, inFlight := q.inFlight[key]
-	return inFlight || q.items[key] != nil
 }
 
 // transform applies the transformer to an object. Each object goes through it once.

@@ -124,40 +124,6 @@ func TestSyntheticEventsAreNoCheckpoint(t *testing.T) {
 	}
 }
 
-func TestDeleteOfAbsentObject(t *testing.T) {
-	known := held{"b": obj(t, "b", "2", 2)}
-	q := New(Options{KnownObjects: objects{known}})
-	q.Start("9")
-	require.NoError(t, q.Delete(obj(t, "a", "1", 10)))
-	require.NoError(t, q.Delete(obj(t, "b", "2", 11)))
-	require.NoError(t, q.Add(obj(t, "c", "3", 12)))
-	b, err := q.PopBatch(t.Context())
-	require.NoError(t, err)
-	require.Len(t, b.Deltas, 2, "a is not stored; b is in the store; c is new")
-	require.Equal(t, "12", b.Watermark)
-	require.Equal(t, 3, b.Events)
-
-	// c is with the consumer, and not in the store yet.
-	require.NoError(t, q.Delete(obj(t, "c", "3", 13)))
-	b, err = q.PopBatch(t.Context())
-	require.NoError(t, err)
-	require.Len(t, b.Deltas, 1)
-
-	known.apply(b.Deltas)
-	_, _ = q.PopBatch(expired())
-	require.NoError(t, q.Delete(obj(t, "c", "3", 14)))
-	b, err = q.PopBatch(t.Context())
-	require.NoError(t, err)
-	require.Empty(t, b.Deltas)
-	require.Equal(t, "14", b.Watermark, "the resourceVersion of a delete that is not queued counts all the same")
-
-	for _, k := range []KnownObjects{nil, held{}} {
-		q := New(Options{KnownObjects: k})
-		require.NoError(t, q.Delete(obj(t, "a", "1", 10)))
-		require.Equal(t, 1, q.Len(), "a record may be there and corrupt")
-	}
-}
-
 func TestReplaceProducesDifferencesOnly(t *testing.T) {
 	known := held{"same": obj(t, "same", "1", 5), "changed": obj(t, "changed", "2", 6), "reborn": obj(t, "reborn", "3", 7), "gone": obj(t, "gone", "4", 8)}
 	list := func(force bool) map[string]cache.DeltaType {
@@ -483,4 +449,23 @@ func (q *Queue) pop(ctx context.Context, limit int) (Batch, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.nextLocked(ctx, limit)
+}
+
+// A list is pending from its beginning until the consumer is done with its last part.
+func TestListPending(t *testing.T) {
+	q := New(Options{KnownObjects: held{}})
+	pop := func(want bool) {
+		t.Helper()
+		_, err := q.PopBatch(t.Context())
+		require.NoError(t, err)
+		require.True(t, q.ListPending(), "a part of the list is with the consumer")
+		_, _ = q.PopBatch(expired())
+		require.Equal(t, want, q.ListPending())
+	}
+	require.False(t, q.ListPending())
+	require.NoError(t, q.BeginReplace(t.Context(), Replace{}))
+	require.NoError(t, q.ReplaceItem(obj(t, "a", "1", 1)))
+	pop(true)
+	require.NoError(t, q.EndReplace("5"))
+	pop(false)
 }

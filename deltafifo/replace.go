@@ -66,7 +66,7 @@ func (q *Queue) BeginReplace(ctx context.Context, r Replace) error {
 }
 
 // idleLocked reports whether nothing is pending and the newest batch is done.
-func (q *Queue) idleLocked() bool { return !q.waitingLocked() && q.replace == nil && q.inFlight == nil }
+func (q *Queue) idleLocked() bool { return !q.waitingLocked() && q.replace == nil && !q.taken }
 
 // openList returns the list that items can be added to. The caller uses it without the lock, because
 // KnownObjects reads the store.

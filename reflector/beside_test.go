@@ -249,9 +249,9 @@ func theirs(ctx context.Context, w *world, s cache.Store) {
 	cache.NewReflectorWithOptions(w, &metav1.PartialObjectMetadata{}, s, cache.ReflectorOptions{Name: "theirs"}).RunWithContext(ctx)
 }
 
-// ours runs a Reflector through a Queue into a store.
+// ours runs a Reflector through a DeltaFIFO into a store.
 func ours(ctx context.Context, w *world, s cache.Store) {
-	q := deltafifo.New(deltafifo.Options{KnownObjects: deltafifo.KnownStore(s)})
+	q := deltafifo.NewDeltaFIFO(deltafifo.Options{KnownObjects: deltafifo.KnownStore(s)})
 	var consumer sync.WaitGroup
 	consumer.Go(func() {
 		for {

@@ -28,7 +28,8 @@ type Source interface {
 	Probe(ctx context.Context, rv string) error
 }
 
-// Queue takes the objects and events that the reflector reads. *deltafifo.Queue implements it.
+// Queue takes the objects and events that the reflector reads. *deltafifo.Queue implements it. If it has
+// Resync() error, as *deltafifo.DeltaFIFO, that is called too: see Options.ResyncPeriod.
 type Queue interface {
 	Add(obj any) error
 	Update(obj any) error
@@ -42,7 +43,6 @@ type Queue interface {
 	DropItem(key string)
 	EndReplace(rv string) error
 	AbortReplace()
-	Resync() error
 }
 
 // Options are the settings of a reflector. Source and Queue are required.
@@ -92,7 +92,7 @@ type Options struct {
 	// minutes. The longest is twice that.
 	MinWatchTimeout time.Duration
 
-	// ResyncPeriod is the time between two calls of Queue.Resync while a watch is open; 0 is
+	// ResyncPeriod is the time between two calls of the queue's Resync while a watch is open; 0 is
 	// never. If ShouldResync is set and returns false, that call is left out.
 	ResyncPeriod time.Duration
 	ShouldResync func() bool

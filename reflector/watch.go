@@ -123,8 +123,10 @@ func (r *Reflector) consume(ctx context.Context, w watch.Interface, longest time
 			if r.opts.ShouldResync != nil && !r.opts.ShouldResync() {
 				continue
 			}
-			if err := r.opts.Queue.Resync(); err != nil {
-				return events, err
+			if q, can := r.opts.Queue.(interface{ Resync() error }); can {
+				if err := q.Resync(); err != nil {
+					return events, err
+				}
 			}
 		case refused := <-r.relistRequests:
 			return events, refused

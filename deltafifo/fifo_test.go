@@ -66,7 +66,7 @@ func label(obj any) (any, error) {
 	return m, nil
 }
 
-// TestBesideDeltaFIFO makes the same calls to a Queue and to client-go's DeltaFIFO: both return the
+// TestBesideDeltaFIFO makes the same calls to a DeltaFIFO and to client-go's DeltaFIFO: both return the
 // same deltas of the same keys in the same order, and the same results.
 func TestBesideDeltaFIFO(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -79,7 +79,7 @@ func TestBesideDeltaFIFO(t *testing.T) {
 		if rapid.Bool().Draw(t, "transform") {
 			transform = label
 		}
-		q := New(Options{KnownObjects: KnownStore(ours), MaxBytes: math.MaxInt64, Transformer: transform})
+		q := NewDeltaFIFO(Options{KnownObjects: KnownStore(ours), MaxBytes: math.MaxInt64, Transformer: transform})
 		f := cache.NewDeltaFIFOWithOptions(cache.DeltaFIFOOptions{KnownObjects: theirs, EmitDeltaTypeReplaced: true, Transformer: transform})
 		rv, depth := 0, func() int { return q.Len() }
 
@@ -153,7 +153,7 @@ func TestBesideDeltaFIFO(t *testing.T) {
 // Pop waits for a key: neither a bookmark nor a flush nor an empty list is one.
 func TestPopWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := New(Options{KnownObjects: held{}})
+		q := NewDeltaFIFO(Options{KnownObjects: held{}})
 		done := make(chan any, 1)
 		go func() {
 			d, _ := q.Pop(func(any, bool) error { return nil })
@@ -173,41 +173,45 @@ func TestPopWaits(t *testing.T) {
 	})
 }
 
-// A list that streams is done when the consumer comes back from its last batch; a
-// checkpoint means that there is no first list.
+// A list that streams is done when the consumer comes back from its last part; a checkpoint means that
+// there is no first list.
 func TestHasSynced(t *testing.T) {
-	q := New(Options{KnownObjects: held{}})
-	require.NoError(t, q.BeginReplace(t.Context(), Replace{}))
-	require.NoError(t, q.ReplaceItem(obj(t, "a", "1", 1)))
-	q.AbortReplace()
-	_, err := q.PopBatch(t.Context())
-	require.NoError(t, err)
-	_, _ = q.PopBatch(expired())
-	require.False(t, q.HasSynced(), "an aborted list does not count")
+	synctest.Test(t, func(t *testing.T) {
+		q := NewDeltaFIFO(Options{KnownObjects: held{}})
+		var first []bool // of each pop, whether it was of the first list
+		go func() {
+			for err := error(nil); err == nil; {
+				_, err = q.Pop(func(_ any, isInInitialList bool) error {
+					first = append(first, isInInitialList)
+					return nil
+				})
+			}
+		}()
+		require.NoError(t, q.BeginReplace(t.Context(), Replace{}))
+		require.NoError(t, q.ReplaceItem(obj(t, "a", "1", 1)))
+		synctest.Wait()
+		q.AbortReplace()
+		synctest.Wait()
+		require.False(t, q.HasSynced(), "an aborted list does not count")
 
-	require.NoError(t, q.BeginReplace(t.Context(), Replace{}))
-	require.NoError(t, q.ReplaceItem(obj(t, "a", "1", 1)))
-	_, err = q.PopBatch(t.Context())
-	require.NoError(t, err)
-	_, _ = q.PopBatch(expired())
-	require.False(t, q.HasSynced())
-	require.NoError(t, q.EndReplace("5"))
-	require.False(t, q.HasSynced())
-	_, err = q.PopBatch(t.Context())
-	require.NoError(t, err)
-	require.False(t, q.HasSynced(), "the last batch is still with the consumer")
-	require.NoError(t, q.Add(obj(t, "b", "2", 6)))
-	require.False(t, q.HasSynced())
-	_, err = q.PopBatch(t.Context())
-	require.NoError(t, err)
-	require.True(t, q.HasSynced())
-	require.True(t, cache.IsDone(q.HasSyncedChecker()))
-
+		require.NoError(t, q.BeginReplace(t.Context(), Replace{}))
+		require.NoError(t, q.ReplaceItem(obj(t, "a", "1", 1)))
+		synctest.Wait()
+		require.False(t, q.HasSynced())
+		require.NoError(t, q.EndReplace("5"))
+		synctest.Wait()
+		require.True(t, q.HasSynced())
+		require.True(t, cache.IsDone(q.HasSyncedChecker()))
+		require.NoError(t, q.Add(obj(t, "b", "2", 6)))
+		synctest.Wait()
+		require.Equal(t, []bool{true, true, false}, first)
+		q.Close()
+	})
 	for _, tc := range []struct {
 		rv     string
 		synced bool
 	}{{"", false}, {"0", false}, {"7", true}} {
-		q := New(Options{})
+		q := NewDeltaFIFO(Options{})
 		q.Start(tc.rv)
 		require.Equal(t, tc.synced, q.HasSynced(), "started at %q", tc.rv)
 	}
@@ -221,7 +225,7 @@ func TestTransformer(t *testing.T) {
 		}
 		return obj(t, "a", "1", 10), nil
 	}
-	q := New(Options{KnownObjects: held{"a": obj(t, "a", "1", 9)}, Transformer: transform})
+	q := NewDeltaFIFO(Options{KnownObjects: held{"a": obj(t, "a", "1", 9)}, Transformer: transform})
 	require.NotNil(t, q.Transformer())
 	require.NoError(t, q.BeginReplace(t.Context(), Replace{}))
 	require.NoError(t, q.ReplaceItem(obj(t, "a", "1", 9)))
@@ -261,13 +265,44 @@ func (r *racing) GetByKey(key string) (any, bool, error) {
 	return v, ok, err
 }
 
+func TestDeleteOfAbsentObject(t *testing.T) {
+	known := held{"b": obj(t, "b", "2", 2)}
+	q := NewDeltaFIFO(Options{KnownObjects: objects{known}})
+	q.Start("9")
+	require.NoError(t, q.Delete(obj(t, "a", "1", 10)))
+	require.NoError(t, q.Delete(obj(t, "b", "2", 11)))
+	require.NoError(t, q.Add(obj(t, "c", "3", 12)))
+	b, err := q.PopBatch(t.Context())
+	require.NoError(t, err)
+	require.Len(t, b.Deltas, 2, "a is not stored; b is in the store; c is new")
+	require.Equal(t, "12", b.Watermark)
+	require.Equal(t, 3, b.Events)
+
+	known.apply(b.Deltas)
+	require.NoError(t, q.Delete(obj(t, "c", "3", 13)))
+	b, err = q.PopBatch(t.Context())
+	require.NoError(t, err)
+	require.Len(t, b.Deltas, 1)
+
+	known.apply(b.Deltas)
+	_, _ = q.PopBatch(expired())
+	require.NoError(t, q.Delete(obj(t, "c", "3", 14)))
+	b, err = q.PopBatch(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, b.Deltas)
+	require.Equal(t, "14", b.Watermark, "the resourceVersion of a delete that is not queued counts all the same")
+
+	for _, k := range []KnownObjects{nil, held{}} {
+		q := NewDeltaFIFO(Options{KnownObjects: k})
+		require.NoError(t, q.Delete(obj(t, "a", "1", 10)))
+		require.Equal(t, 1, q.Len(), "a record may be there and corrupt")
+	}
+}
+
 func TestResync(t *testing.T) {
 	known := held{"a": obj(t, "a", "1", 1), "b": obj(t, "b", "2", 2), "c": obj(t, "c", "3", 3)}
-	q := New(Options{KnownObjects: objects{known}})
+	q := NewDeltaFIFO(Options{KnownObjects: objects{known}})
 	q.Start("9")
-	require.NoError(t, q.Update(obj(t, "a", "1", 10)))
-	_, err := q.PopBatch(t.Context())
-	require.NoError(t, err)
 	require.NoError(t, q.Update(obj(t, "b", "2", 11)))
 	require.NoError(t, q.Resync())
 	b, err := q.PopBatch(t.Context())
@@ -277,11 +312,11 @@ func TestResync(t *testing.T) {
 		require.Len(t, kd.Deltas, 1)
 		got[kd.Key] = kd.Deltas[0].Type
 	}
-	require.Equal(t, map[string]cache.DeltaType{"b": cache.Updated, "c": cache.Sync}, got, "a is with the consumer, b is queued")
+	require.Equal(t, map[string]cache.DeltaType{"a": cache.Sync, "b": cache.Updated, "c": cache.Sync}, got, "b is queued")
 	require.Equal(t, "11", b.Watermark)
 	require.Equal(t, 1, b.Events, "a resync is no event")
 
-	require.NoError(t, New(Options{KnownObjects: known}).Resync(), "KnownObjects alone has no objects to queue")
+	require.NoError(t, NewDeltaFIFO(Options{KnownObjects: known}).Resync(), "KnownObjects alone has no objects to queue")
 	q.Close()
 	_, _ = q.PopBatch(expired())
 	require.ErrorIs(t, q.Resync(), ErrClosed)
@@ -290,7 +325,7 @@ func TestResync(t *testing.T) {
 // An object that was read before its delete came must not be queued after it.
 func TestResyncDuringDelete(t *testing.T) {
 	store := &racing{objects: objects{held{"a": obj(t, "a", "1", 1)}}}
-	q := New(Options{KnownObjects: store})
+	q := NewDeltaFIFO(Options{KnownObjects: store})
 	q.Start("9")
 	store.then = func() {
 		require.NoError(t, q.Delete(obj(t, "a", "1", 10)))
@@ -303,7 +338,7 @@ func TestResyncDuringDelete(t *testing.T) {
 	require.Zero(t, q.Len())
 }
 
-// client-go's own controller runs on a Queue: list, events, an expired watch, a
+// client-go's own controller runs on a DeltaFIFO: list, events, an expired watch, a
 // second list, a resync.
 func TestUnderClientGoController(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -323,7 +358,7 @@ func TestUnderClientGoController(t *testing.T) {
 		watches := []watch.Interface{first, second}
 
 		store := newOrdered()
-		q := New(Options{KnownObjects: KnownStore(store)})
+		q := NewDeltaFIFO(Options{KnownObjects: KnownStore(store)})
 		var got []string
 		var last popped
 		process := store.process(&last)
