@@ -287,7 +287,7 @@ func (w *definitionWorld) requireServed(t *testing.T, when string, x *site, name
 	})
 	if err != nil {
 		assert.Equal(t, want, have, when)
-		t.Fatalf("%s: not served within %s: %v\n%s", when, definitionPatience, err, x.tail())
+		t.Fatalf("%s: not served within %s: %v\n%s", when, definitionPatience, err, string(harness.ReadFile(x.t, x.log)))
 	}
 	t.Logf("%s: served after %s", when, time.Since(start).Round(time.Millisecond))
 }

@@ -181,7 +181,7 @@ func TestEncryption(t *testing.T) {
 		x.configure(withKeys(keys))
 		a = x.start()
 		require.Equal(t, 2, a.wait())
-		require.Contains(t, x.tail(), "no key for the database")
+		require.Contains(t, string(harness.ReadFile(x.t, x.log)), "no key for the database")
 		after := harness.ReadFile(t, x.db)
 		require.True(t, bytes.Equal(before, after))
 	}

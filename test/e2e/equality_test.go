@@ -47,7 +47,7 @@ func TestEveryObjectEqualsTheServers(t *testing.T) {
 		t.Log(restart.name)
 		restart.end()
 		restart.meanwhile()
-		if !a.running() {
+		if !a.Running() {
 			a = x.start()
 		}
 		a.awaitCaughtUp(anywhere(everyID...))

@@ -45,7 +45,7 @@ func TestFaultDiskFullAgent(t *testing.T) {
 	disk.Set(faultfs.Faults{Space: 4096})
 	a := x.start()
 	x.awaitLog("the disk takes no writes, and has no database to read")
-	require.True(t, a.running())
+	require.True(t, a.Running())
 	disk.Set(faultfs.Faults{})
 	a.awaitCaughtUp(anywhere("configmaps"))
 	a.requireServers(cp, "configmaps")

@@ -332,7 +332,7 @@ func TestFaultDamageAgent(t *testing.T) {
 		a = x.start()
 		a.awaitCaughtUp(anywhere(ids...))
 		_ = x.run("dump", "--config", x.config) // whatever it returns, the agent must not exit
-		require.True(t, a.running())
+		require.True(t, a.Running())
 		a.await("answers", func(*localapi.Status) string { return "" })
 	}
 	a.kill()

@@ -83,7 +83,7 @@ func TestForbiddenLater(t *testing.T) {
 		}
 		return ""
 	})
-	require.Equal(t, 1, strings.Count(x.tail(), `level=WARN msg="the server rejects the requests" collection=secrets`), x.tail())
+	require.Equal(t, 1, strings.Count(string(harness.ReadFile(x.t, x.log)), `level=WARN msg="the server rejects the requests" collection=secrets`), string(harness.ReadFile(x.t, x.log)))
 	requireSame(t, "secrets", onServer(t, cp, "secrets"), x.cached("secrets"))
 	a.stop()
 

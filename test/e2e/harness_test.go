@@ -9,9 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -24,13 +22,10 @@ import (
 const (
 	// patience is the timeout of a wait: far longer than it takes on an idle machine, and than an
 	// agent's backoff.
-	patience = 4 * time.Minute
+	patience = harness.Patience
 
 	// pollEvery is the interval of polls.
 	pollEvery = harness.PollEvery
-
-	// logTail is how much of an agent's log a failed test prints, in bytes.
-	logTail = 8 << 10
 )
 
 // site is the directory of an agent: configuration, database and socket.
@@ -69,14 +64,8 @@ func newSite(t *testing.T, s settings) *site {
 		socket: filepath.Join(dir, "agent.sock"), log: filepath.Join(dir, "agent.log"),
 		metrics: harness.FreeAddress(t), program: harness.Snapcache,
 	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("the end of the agent's log:\n%s", x.tail())
-		}
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	harness.ShowLog(t, x.log)
 	x.configure(s)
 	return x
 }
@@ -113,19 +102,11 @@ func (x *site) in(t *testing.T) *site {
 	return &y
 }
 
-func (x *site) tail() string {
-	b, err := os.ReadFile(x.log)
-	if err != nil {
-		return err.Error()
-	}
-	return string(b[max(0, len(b)-logTail):])
-}
-
 // command returns the site's program with arguments. The test's environment must not affect it.
 func (x *site) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, x.program, args...)
 	cmd.Dir = x.dir
-	cmd.Env = append([]string{"HOME=" + x.dir, "PATH=" + os.Getenv("PATH"), "TMPDIR=" + os.TempDir()}, x.env...)
+	cmd.Env = append(harness.Environment(x.dir), x.env...)
 	return cmd
 }
 
@@ -171,9 +152,8 @@ func (a *agent) in(t *testing.T) *agent {
 // agent is a running `snapcache run`.
 type agent struct {
 	*site
-	cmd    *exec.Cmd
+	*harness.Process
 	client *localapi.Client
-	done   chan struct{} // closed when the process has exited
 }
 
 // start starts an agent, which ends with the test at the latest.
@@ -188,57 +168,31 @@ func (x *site) runArgs() []string {
 
 func (x *site) launch(args ...string) *agent {
 	x.t.Helper()
-	log, err := os.OpenFile(x.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	p, err := harness.StartProcess(x.command(context.Background(), args...), x.log)
 	require.NoError(x.t, err)
-	defer log.Close()
-	a := &agent{site: x, client: localapi.NewClient(x.socket), done: make(chan struct{})}
-	a.cmd = x.command(context.Background(), args...)
-	a.cmd.Stderr = log
-	require.NoError(x.t, a.cmd.Start())
-	go func() {
-		defer close(a.done)
-		_ = a.cmd.Wait() // ProcessState has the result
-	}()
-	x.t.Cleanup(func() {
-		if a.running() {
-			a.kill()
-		}
-	})
-	return a
+	x.t.Cleanup(p.Kill)
+	return &agent{x, p, localapi.NewClient(x.socket)}
 }
 
-func (a *agent) running() bool {
-	select {
-	case <-a.done:
-		return false
-	default:
-		return true
-	}
-}
-
-// kill ends the agent with SIGKILL.
+// kill ends the agent with SIGKILL. It must not have ended by itself.
 func (a *agent) kill() {
 	a.t.Helper()
-	require.NoError(a.t, a.cmd.Process.Kill())
-	<-a.done
+	require.True(a.t, a.Running(), "the agent has ended")
+	a.Kill()
 }
 
 // stop ends the agent like systemd, and requires exit code 0.
 func (a *agent) stop() {
 	a.t.Helper()
-	require.NoError(a.t, a.cmd.Process.Signal(syscall.SIGTERM))
-	require.Equal(a.t, 0, a.wait(), "exit code after SIGTERM")
+	require.NoError(a.t, a.Stop())
 }
 
 // wait returns the exit code of an agent that is about to exit by itself.
 func (a *agent) wait() int {
 	a.t.Helper()
-	select {
-	case <-a.done:
-	case <-time.After(patience):
-		a.t.Fatalf("the agent still runs after %s", patience)
-	}
-	return a.cmd.ProcessState.ExitCode()
+	code, err := a.Wait()
+	require.NoError(a.t, err)
+	return code
 }
 
 // await polls the agent's status until ok returns an empty text; the text describes what is
@@ -248,8 +202,8 @@ func (a *agent) await(what string, ok func(*localapi.Status) string) *localapi.S
 	var status *localapi.Status
 	missing := "no answer"
 	poll(a.t, what, &missing, func(ctx context.Context) (bool, error) {
-		if !a.running() {
-			return false, fmt.Errorf("the agent ended with %d", a.cmd.ProcessState.ExitCode())
+		if !a.Running() {
+			return false, fmt.Errorf("the agent ended with %d", a.Cmd.ProcessState.ExitCode())
 		}
 		s, err := a.client.Status(ctx)
 		if err != nil {

@@ -110,7 +110,7 @@ func (a *agent) firstStatus() *localapi.Status {
 				return &s
 			}
 		}
-		if time.Now().After(deadline) || !a.running() {
+		if time.Now().After(deadline) || !a.Running() {
 			a.t.Fatalf("no answer from the agent: %s", r.stderr)
 		}
 	}

@@ -61,11 +61,11 @@ func TestSecretsPurged(t *testing.T) {
 	c := collections(s)["secrets"]
 	require.Greater(t, c.Purged.Objects, int64(60))
 	require.Equal(t, 1, a.counters("snapcache_purges_total", "secrets", "collection").total())
-	require.Contains(t, x.tail(), "PURGED")
+	require.Contains(t, string(harness.ReadFile(x.t, x.log)), "PURGED")
 	require.Contains(t, string(x.run("status", "--config", x.config).stdout), "PURGED")
 	require.Equal(t, 3, x.run("dump", "secrets", "--config", x.config).code, "not empty: never synced")
 	poll(t, "the file is rewritten", nil, func(context.Context) (bool, error) {
-		return strings.Contains(x.tail(), "the file holds nothing of the purged objects"), nil
+		return strings.Contains(string(harness.ReadFile(x.t, x.log)), "the file holds nothing of the purged objects"), nil
 	})
 	require.Len(t, missing(t, x.db, secret), len(secret), "no record of a secret is in the file")
 	require.NotContains(t, string(harness.ReadFile(t, x.db)), marker)

@@ -29,7 +29,7 @@ func TestReadOnlyDisk_Directories(t *testing.T) {
 	x.awaitLog("the socket can't be made; trying again")
 	x.awaitLog(x.socket)
 	x.awaitLog("msg=listed collection=pods")
-	require.True(t, a.running())
+	require.True(t, a.Running())
 	readOnly(false)
 	a.requireServers(cp, twoIDs...)
 

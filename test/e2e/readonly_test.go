@@ -177,7 +177,7 @@ func TestReadOnlyDisk_NothingStored(t *testing.T) {
 	a = x.start()
 	a.requireServers(cp, twoIDs...)
 	a.awaitAlarm(true)
-	require.True(t, a.running())
+	require.True(t, a.Running())
 	for _, line := range []string{"a credential of the Kubernetes API can't be written", "a file is kept in memory until the next start"} {
 		x.awaitLog(line)
 	}

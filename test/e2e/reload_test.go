@@ -102,12 +102,12 @@ func TestReload(t *testing.T) {
 			require.Equal(t, loaded, s.Agent.ConfigLoaded, bad.name)
 			require.Len(t, s.Collections, 3, bad.name)
 			require.Zero(t, totals(t, cp).Since(before).Count("WATCH", ""), "%s: watches that ended", bad.name)
-			require.Contains(t, a.tail(), "the newest configuration was refused", bad.name)
+			require.Contains(t, string(harness.ReadFile(a.t, a.log)), "the newest configuration was refused", bad.name)
 			require.Equal(t, 0, a.counters("snapcache_config_last_reload_successful", "", "collection")[""], bad.name)
 		}
 
 		require.NoError(t, os.WriteFile(a.config, good, 0o600))
-		require.NoError(t, a.cmd.Process.Signal(syscall.SIGHUP))
+		require.NoError(t, a.Cmd.Process.Signal(syscall.SIGHUP))
 		a.await("the configuration is in force again", func(s *localapi.Status) string {
 			if s.Agent.ConfigLoaded.Equal(loaded) {
 				return "it is not"

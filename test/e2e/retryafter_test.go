@@ -40,7 +40,7 @@ func TestRetryAfterHour(t *testing.T) {
 		do   func(*agent)
 	}{
 		{"reload", func(a *agent) { a.must("reload") }},
-		{"hangup", func(a *agent) { require.NoError(a.t, a.cmd.Process.Signal(syscall.SIGHUP)) }},
+		{"hangup", func(a *agent) { require.NoError(a.t, a.Cmd.Process.Signal(syscall.SIGHUP)) }},
 	} {
 		t.Run(wake.name, func(t *testing.T) {
 			a := a.in(t)

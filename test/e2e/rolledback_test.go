@@ -80,7 +80,7 @@ func TestRestoredEtcdPastCheckpoint(t *testing.T) {
 		}
 	}
 	a.stop()
-	require.Contains(t, x.tail(), "on the server")
+	require.Contains(t, string(harness.ReadFile(x.t, x.log)), "on the server")
 }
 
 // goPast writes new configmaps until the server is past a checkpoint.

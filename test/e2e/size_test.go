@@ -183,7 +183,7 @@ func (c *counter) Write(b []byte) (int, error) {
 // peak returns the agent's peak memory, in MB.
 func (a *agent) peak() float64 {
 	a.t.Helper()
-	return peakOf(a.t, a.cmd.Process.Pid)
+	return peakOf(a.t, a.Cmd.Process.Pid)
 }
 
 var vmHWM = regexp.MustCompile(`(?m)^VmHWM:\s+(\d+) kB$`)

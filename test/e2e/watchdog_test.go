@@ -4,7 +4,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -40,24 +39,7 @@ func watched(t *testing.T, x *site) (*agent, <-chan string) {
 	}()
 	t.Cleanup(func() { _ = conn.Close() })
 	x.env = append(x.env, "NOTIFY_SOCKET="+path, "WATCHDOG_USEC="+strconv.FormatInt(watchdogInterval.Microseconds(), 10))
-	log, err := os.OpenFile(x.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	require.NoError(t, err)
-	defer log.Close()
-	a := &agent{site: x, done: make(chan struct{})}
-	a.cmd = exec.Command(harness.Snapcache, x.runArgs()...)
-	a.cmd.Dir, a.cmd.Stderr = x.dir, log
-	a.cmd.Env = append([]string{"HOME=" + x.dir}, x.env...)
-	require.NoError(t, a.cmd.Start())
-	go func() {
-		defer close(a.done)
-		_ = a.cmd.Wait()
-	}()
-	t.Cleanup(func() {
-		if a.running() {
-			a.kill()
-		}
-	})
-	return a, notified
+	return x.start(), notified
 }
 
 // awaitNotified waits for a notification with this prefix, and returns those before it.
@@ -111,7 +93,7 @@ func TestWatchdogOfStuckAgent(t *testing.T) {
 	defer silent.Close() // the backlog accepts connections
 	awaitNotified(t, notified, "STATUS=STUCK: changes of pods do not get into the store; never synced")
 	require.NotContains(t, awaitNotified(t, notified, "STATUS=STUCK"), "WATCHDOG=1")
-	require.Contains(t, x.tail(), "STUCK")
+	require.Contains(t, string(harness.ReadFile(x.t, x.log)), "STUCK")
 	resp, err := http.Get("http://" + x.metrics + "/livez")
 	require.NoError(t, err)
 	defer resp.Body.Close()

@@ -1,7 +1,6 @@
 package kubeapi
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net"
@@ -11,8 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
-	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
 
@@ -24,11 +21,9 @@ import (
 
 // agent is a running `snapcache run`.
 type agent struct {
-	cmd    *exec.Cmd
-	log    bytes.Buffer // complete once done is closed
+	*harness.Process
 	status *localapi.Client
 	target *target
-	done   chan struct{} // closed when the process has exited
 }
 
 // startAgent starts an agent that keeps its files in dir.
@@ -46,42 +41,21 @@ func startAgent(cp *controlplane.ControlPlane, dir string, resources []*resource
 	for _, r := range resources {
 		fmt.Fprintf(&b, "- {resource: %s, transform: {keepManagedFields: true}}\n", r.name())
 	}
-	config := filepath.Join(dir, "agent.yaml")
-	if err := os.WriteFile(config, []byte(b.String()), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "agent.yaml"), []byte(b.String()), 0o600); err != nil {
 		return nil, err
 	}
-	a := &agent{
-		status: localapi.NewClient(filepath.Join(dir, "local.sock")),
-		target: newSocketTarget(filepath.Join(dir, "kube.sock")),
-		done:   make(chan struct{}),
-		cmd:    exec.Command(harness.Snapcache, "run", "--config", config, "--kubeconfig", kubeconfig),
-	}
-	a.cmd.Dir = dir
-	a.cmd.Env = []string{"HOME=" + dir, "PATH=" + os.Getenv("PATH"), "TMPDIR=" + os.TempDir()}
-	a.cmd.Stderr = &a.log
-	if err := a.cmd.Start(); err != nil {
+	p, err := startSnapcache(dir, "--kubeconfig", kubeconfig)
+	if err != nil {
 		return nil, err
 	}
-	go func() {
-		defer close(a.done)
-		_ = a.cmd.Wait() // ProcessState has the result
-	}()
-	return a, nil
+	return &agent{p, localapi.NewClient(filepath.Join(dir, "local.sock")), newSocketTarget(filepath.Join(dir, "kube.sock"))}, nil
 }
 
-// stop ends the agent like systemd. The error contains its log if it does not exit with 0.
-func (a *agent) stop() error {
-	_ = a.cmd.Process.Signal(syscall.SIGTERM) // it may have exited
-	select {
-	case <-a.done:
-	case <-time.After(patience):
-		_ = a.cmd.Process.Kill()
-		<-a.done
-	}
-	if code := a.cmd.ProcessState.ExitCode(); code != 0 {
-		return fmt.Errorf("the agent ended with %d:\n%s", code, a.log.String())
-	}
-	return nil
+// startSnapcache starts the program with the configuration in dir.
+func startSnapcache(dir string, args ...string) (*harness.Process, error) {
+	cmd := exec.Command(harness.Snapcache, append([]string{"run", "--config", filepath.Join(dir, "agent.yaml")}, args...)...)
+	cmd.Dir, cmd.Env = dir, harness.Environment(dir)
+	return harness.StartProcess(cmd, filepath.Join(dir, "log"))
 }
 
 // await waits until each resource is caught up and at its newest resourceVersion, and until the
@@ -89,10 +63,8 @@ func (a *agent) stop() error {
 func (a *agent) await(ctx context.Context, resources []*resource) error {
 	missing := "no answer"
 	err := wait.PollUntilContextTimeout(ctx, pollEvery, patience, true, func(ctx context.Context) (bool, error) {
-		select {
-		case <-a.done:
-			return false, fmt.Errorf("the agent ended: %s", a.log.String())
-		default:
+		if !a.Running() {
+			return false, fmt.Errorf("the agent ended: %s", a.Output())
 		}
 		status, err := a.status.Status(ctx)
 		if err != nil {

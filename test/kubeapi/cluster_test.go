@@ -83,7 +83,7 @@ func (c *cluster) stop() error {
 	if c.agent == nil {
 		return nil
 	}
-	return c.agent.stop()
+	return c.agent.Stop()
 }
 
 // change makes an object of each resource come into a selector's sight, leave it, return and vanish,

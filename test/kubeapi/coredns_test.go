@@ -95,7 +95,7 @@ func TestCoreDNS(t *testing.T) {
 	s.stop()
 	s.start()
 	s.requireContinued("offline", before)
-	d.kill()
+	d.Kill()
 	d = startCoreDNS(t, s.cached, "verified")
 	d.requireResolves("started offline", n)
 	before = s.served()
@@ -147,10 +147,9 @@ func (n *names) delete(number int) {
 
 // coreDNS is a CoreDNS that answers for a cluster.
 type coreDNS struct {
+	*harness.Process
 	t       *testing.T
 	address string
-	cmd     *exec.Cmd
-	log     lockedBuffer
 	started time.Time
 }
 
@@ -172,24 +171,8 @@ func startCoreDNS(t *testing.T, kubeconfig, podsMode string) *coreDNS {
 			pods %s
 		}
 	}`, port, kubeconfig, podsMode), 0o600))
-	d.cmd = exec.Command(program, "-conf", corefile)
-	d.cmd.Stdout, d.cmd.Stderr = &d.log, &d.log
-	require.NoError(t, d.cmd.Start())
-	t.Cleanup(func() {
-		d.kill()
-		if t.Failed() {
-			t.Logf("the log of CoreDNS:\n%s", &d.log)
-		}
-	})
+	d.Process = harness.Start(t, exec.Command(program, "-conf", corefile))
 	return d
-}
-
-// kill ends CoreDNS without warning, unless it has ended.
-func (d *coreDNS) kill() {
-	if d.cmd.ProcessState == nil {
-		_ = d.cmd.Process.Kill()
-		_ = d.cmd.Wait() // an error is expected: it was killed
-	}
 }
 
 // requireResolves waits until CoreDNS resolves the Services, and no longer those that are gone.

@@ -26,40 +26,9 @@ import (
 	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
-// daemon is a running program of a node.
-type daemon struct {
-	cmd *exec.Cmd
-	log lockedBuffer
-}
-
-// startDaemon starts a program by a function that calls Start. It ends with the test.
-func startDaemon(t *testing.T, start func(*exec.Cmd) error, path string, args ...string) *daemon {
-	t.Helper()
-	d := &daemon{cmd: exec.Command(path, args...)}
-	d.cmd.Stdout, d.cmd.Stderr = &d.log, &d.log
-	d.cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir())
-	require.NoError(t, start(d.cmd))
-	t.Cleanup(func() {
-		d.kill()
-		if t.Failed() {
-			log := d.log.String()
-			t.Logf("the end of the log of %s:\n%s", filepath.Base(path), log[max(0, len(log)-10_000):])
-		}
-	})
-	return d
-}
-
-// kill ends the program without warning, unless it has ended.
-func (d *daemon) kill() {
-	if d.cmd.ProcessState == nil {
-		_ = d.cmd.Process.Kill()
-		_ = d.cmd.Wait() // an error is expected: it was killed
-	}
-}
-
 // hollowKubelet is a kubelet whose container runtime runs nothing.
 type hollowKubelet struct {
-	*daemon
+	*harness.Process
 	address string // of its server for the kube-apiserver
 }
 
@@ -69,8 +38,10 @@ func startKubelet(t *testing.T, kubeconfig, dir string) *hollowKubelet {
 	require.NoError(t, err)
 	address, readOnly := harness.FreeAddress(t), harness.FreeAddress(t)
 	port := func(address string) string { return address[strings.LastIndex(address, ":")+1:] }
-	return &hollowKubelet{address: address, daemon: startDaemon(t, (*exec.Cmd).Start, path, "--kubeconfig", kubeconfig,
-		"--name", nodeName, "--dir", dir, "--port", port(address), "--read-only-port", port(readOnly))}
+	cmd := exec.Command(path, "--kubeconfig", kubeconfig,
+		"--name", nodeName, "--dir", dir, "--port", port(address), "--read-only-port", port(readOnly))
+	cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir())
+	return &hollowKubelet{address: address, Process: harness.Start(t, cmd)}
 }
 
 // running returns the names of the pods that run, as the container runtime has them.
@@ -105,7 +76,7 @@ var containerEvent = regexp.MustCompile(`(created|stopped) container ([^_\s]+)_(
 // containers returns how often containers of the pods were created and stopped since the start.
 func (k *hollowKubelet) containers() (created, stopped map[string]int) {
 	created, stopped = map[string]int{}, map[string]int{}
-	for _, m := range containerEvent.FindAllStringSubmatch(k.log.String(), -1) {
+	for _, m := range containerEvent.FindAllStringSubmatch(k.Output(), -1) {
 		of := map[string]map[string]int{"created": created, "stopped": stopped}[m[1]]
 		of[m[3]+"/"+m[2]]++
 	}
@@ -114,7 +85,7 @@ func (k *hollowKubelet) containers() (created, stopped map[string]int) {
 
 // kubeProxy is a kube-proxy with rules in a network of its own, where it reaches only its server.
 type kubeProxy struct {
-	*daemon
+	*harness.Process
 	net *network
 }
 
@@ -126,16 +97,23 @@ func startKubeProxy(t *testing.T, kubeconfig string) *kubeProxy {
 	require.NoError(t, err)
 	p := &kubeProxy{net: newNetwork(t, server.Host)}
 	// Zero leaves the limits of connections as they are: they are those of the machine.
-	p.daemon = startDaemon(t, func(cmd *exec.Cmd) error { return p.net.do(cmd.Start) }, path,
-		"--kubeconfig", kubeconfig, "--hostname-override", nodeName, "--proxy-mode", "nftables",
+	cmd := exec.Command(path, "--kubeconfig", kubeconfig, "--hostname-override", nodeName, "--proxy-mode", "nftables",
 		"--conntrack-max-per-core", "0", "--conntrack-tcp-timeout-established", "0", "--conntrack-tcp-timeout-close-wait", "0",
 		"--healthz-bind-address", "127.0.0.1:10256", "--metrics-bind-address", "127.0.0.1:10249")
+	cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir())
+	log := filepath.Join(t.TempDir(), "kube-proxy.log")
+	harness.ShowLog(t, log)
+	require.NoError(t, p.net.do(func() (err error) {
+		p.Process, err = harness.StartProcess(cmd, log)
+		return err
+	}))
+	t.Cleanup(p.Process.Kill)
 	return p
 }
 
-// kill ends kube-proxy and its network, with the rules.
-func (p *kubeProxy) kill() {
-	p.daemon.kill()
+// Kill ends kube-proxy and its network, with the rules.
+func (p *kubeProxy) Kill() {
+	p.Process.Kill()
 	p.net.close()
 }
 

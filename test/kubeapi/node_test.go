@@ -240,11 +240,11 @@ func (n *node) restart() (began time.Time) {
 // kill ends everything on the node without warning.
 func (n *node) kill() {
 	n.t.Helper()
-	n.kubelet.kill()
+	n.kubelet.Kill()
 	if n.proxy != nil {
-		n.proxy.kill()
+		n.proxy.Kill()
 	}
-	n.dns.kill()
+	n.dns.Kill()
 	n.controller.stop()
 	if n.site != nil {
 		n.site.kill()

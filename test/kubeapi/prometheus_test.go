@@ -97,17 +97,7 @@ func startPrometheus(t *testing.T, kubeconfig string, p *place) *prometheus {
 	file := filepath.Join(dir, "prometheus.yml")
 	require.NoError(t, os.WriteFile(file, config, 0o600))
 	x := &prometheus{place: p, address: harness.FreeAddress(t)}
-	log := &lockedBuffer{}
-	cmd := exec.Command(program, "--config.file="+file, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+x.address)
-	cmd.Stdout, cmd.Stderr = log, log
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait() // an error is expected: it was killed
-		if t.Failed() {
-			t.Logf("the log of Prometheus:\n%s", log)
-		}
-	})
+	harness.Start(t, exec.Command(program, "--config.file="+file, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+x.address))
 	return x
 }
 

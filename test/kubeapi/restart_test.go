@@ -74,7 +74,7 @@ func TestHubRestart(t *testing.T) {
 		}
 		require.NoError(t, serving.Wait())
 		took = append(took, time.Since(began))
-		memory := anonymous(t, h.agent.cmd.Process.Pid)
+		memory := anonymous(t, h.agent.Cmd.Process.Pid)
 		t.Logf("serves after %v, with %d MiB", took[i], memory>>20)
 		require.Less(t, memory, restartMemory)
 	}

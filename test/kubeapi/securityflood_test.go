@@ -165,7 +165,7 @@ func TestHeldConnections(t *testing.T) {
 					}
 				}
 				held()
-				files, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", v.agent.cmd.Process.Pid))
+				files, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", v.agent.Cmd.Process.Pid))
 				require.NoError(t, err)
 				t.Logf("%d connections in %v, %d of them cut at once; the agent has %d files open", len(all), time.Since(began), cut, len(files))
 				require.Less(t, len(files), 800, "those of one listener, and some besides")

@@ -32,7 +32,7 @@ const unitBytes = 256 << 20
 func (v *vault) confine(t *testing.T) {
 	t.Helper()
 	for _, at := range []struct{ dir, limit string }{{"/sys/fs/cgroup/memory", "memory.limit_in_bytes"}, {"/sys/fs/cgroup", "memory.max"}} {
-		group := filepath.Join(at.dir, fmt.Sprint("snapcache-test-", v.agent.cmd.Process.Pid))
+		group := filepath.Join(at.dir, fmt.Sprint("snapcache-test-", v.agent.Cmd.Process.Pid))
 		if os.Mkdir(group, 0o755) != nil {
 			continue
 		}
@@ -41,7 +41,7 @@ func (v *vault) confine(t *testing.T) {
 			require.NoError(t, os.Remove(group))
 		})
 		if os.WriteFile(filepath.Join(group, at.limit), []byte(strconv.Itoa(unitBytes)), 0o600) == nil &&
-			os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(strconv.Itoa(v.agent.cmd.Process.Pid)), 0o600) == nil {
+			os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(strconv.Itoa(v.agent.Cmd.Process.Pid)), 0o600) == nil {
 			t.Log("the agent is in ", group)
 			return
 		}

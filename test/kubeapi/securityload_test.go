@@ -178,7 +178,7 @@ func (v *vault) totals(t *testing.T) controlplane.Totals {
 // residentBytes returns how much memory the agent has.
 func (v *vault) residentBytes(t *testing.T) int64 {
 	t.Helper()
-	raw := harness.ReadFile(t, fmt.Sprintf("/proc/%d/status", v.agent.cmd.Process.Pid))
+	raw := harness.ReadFile(t, fmt.Sprintf("/proc/%d/status", v.agent.Cmd.Process.Pid))
 	_, rest, found := strings.Cut(string(raw), "VmRSS:")
 	require.True(t, found)
 	n, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)

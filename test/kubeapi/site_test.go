@@ -86,12 +86,7 @@ func newSiteOf(t *testing.T, on *plane, resources []*resource, change ...func(*s
 		fn(s)
 	}
 	s.configure()
-	t.Cleanup(func() {
-		if t.Failed() {
-			log, _ := os.ReadFile(filepath.Join(dir, "log"))
-			t.Logf("the log of the agent:\n%s", log)
-		}
-	})
+	harness.ShowLog(t, filepath.Join(dir, "log"))
 	t.Cleanup(func() {
 		if s.agent != nil {
 			s.stop()
@@ -161,21 +156,9 @@ func (s *site) configure() {
 // start starts the agent, and waits until it accepts connections.
 func (s *site) start() {
 	s.t.Helper()
-	log, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	p, err := startSnapcache(s.dir)
 	require.NoError(s.t, err)
-	defer log.Close()
-	a := &agent{
-		status: localapi.NewClient(filepath.Join(s.dir, "local.sock")), done: make(chan struct{}),
-		cmd: exec.Command(harness.Snapcache, "run", "--config", filepath.Join(s.dir, "agent.yaml")),
-	}
-	a.cmd.Env = []string{"HOME=" + s.dir, "PATH=" + os.Getenv("PATH"), "TMPDIR=" + os.TempDir()}
-	a.cmd.Stderr = log
-	require.NoError(s.t, a.cmd.Start())
-	go func() {
-		defer close(a.done)
-		_ = a.cmd.Wait() // ProcessState has the result
-	}()
-	s.agent = a
+	s.agent = &agent{Process: p, status: localapi.NewClient(filepath.Join(s.dir, "local.sock"))}
 	require.Eventually(s.t, func() bool {
 		c, err := net.DialTimeout("tcp", s.address, time.Second)
 		if err == nil {
@@ -188,7 +171,7 @@ func (s *site) start() {
 // stop ends the agent.
 func (s *site) stop() {
 	s.t.Helper()
-	require.NoError(s.t, s.agent.stop())
+	require.NoError(s.t, s.agent.Stop())
 	s.agent = nil
 }
 
@@ -257,8 +240,8 @@ func (s *site) requireContinued(when string, before served) {
 // kill ends the agent without warning.
 func (s *site) kill() {
 	s.t.Helper()
-	require.NoError(s.t, s.agent.cmd.Process.Kill())
-	<-s.agent.done
+	require.True(s.t, s.agent.Running(), "the agent has ended")
+	s.agent.Kill()
 	s.agent = nil
 }
 

@@ -1,12 +1,10 @@
 package library
 
 import (
-	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -16,23 +14,6 @@ import (
 )
 
 // logged collects the output of a process.
-type logged struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 // TestExampleController kills examples/controller and starts it again. The controller processes the
 // objects that changed meanwhile and no others, and makes no list.
 func TestExampleController(t *testing.T) {
@@ -45,22 +26,8 @@ func TestExampleController(t *testing.T) {
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	kubeconfig := harness.Kubeconfig(t, shared, controlplane.Admin)
-	start := func() (log *logged, kill func()) {
-		log = &logged{}
-		cmd := exec.Command(binary, "-kubeconfig", kubeconfig, "-state", dir)
-		cmd.Stderr = log
-		require.NoError(t, cmd.Start())
-		kill = sync.OnceFunc(func() {
-			_ = cmd.Process.Kill()
-			_ = cmd.Wait()
-		})
-		t.Cleanup(func() {
-			kill()
-			if t.Failed() {
-				t.Log(log)
-			}
-		})
-		return log, kill
+	start := func() *harness.Process {
+		return harness.Start(t, exec.Command(binary, "-kubeconfig", kubeconfig, "-state", dir))
 	}
 	wanted := map[string]string{"digest": "wanted"}
 	put(t, c, ns, "a", "1", wanted)
@@ -68,28 +35,28 @@ func TestExampleController(t *testing.T) {
 	put(t, c, ns, "c", "1", wanted)
 	put(t, c, ns, "other", "1", nil)
 
-	log, kill := start()
-	await(t, log, "written configmap=example/a", "written configmap=example/b", "written configmap=example/c")
-	require.Contains(t, log.String(), "reason=initial")
-	kill() // a list is durable before any handler is called
+	p := start()
+	await(t, p, "written configmap=example/a", "written configmap=example/b", "written configmap=example/c")
+	require.Contains(t, p.Output(), "reason=initial")
+	p.Kill() // a list is durable before any handler is called
 	require.ElementsMatch(t, []string{"example.a.digest", "example.b.digest", "example.c.digest"}, digests(t, dir))
 
 	put(t, c, ns, "a", "2", wanted)
 	remove(t, c, ns, "b")
 	put(t, c, ns, "d", "1", wanted)
-	log, kill = start()
-	await(t, log, "written configmap=example/a", "removed configmap=example/b", "written configmap=example/d")
-	kill()
+	p = start()
+	await(t, p, "written configmap=example/a", "removed configmap=example/b", "written configmap=example/d")
+	p.Kill()
 	require.ElementsMatch(t, []string{"example.a.digest", "example.c.digest", "example.d.digest"}, digests(t, dir))
-	require.Equal(t, 3, strings.Count(log.String(), "written")+strings.Count(log.String(), "removed"), "only what changed:\n%s", log)
-	require.NotContains(t, log.String(), "listed", "a resume lists nothing")
+	require.Equal(t, 3, strings.Count(p.Output(), "written")+strings.Count(p.Output(), "removed"), "only what changed:\n%s", p.Output())
+	require.NotContains(t, p.Output(), "listed", "a resume lists nothing")
 }
 
-func await(t *testing.T, log *logged, lines ...string) {
+func await(t *testing.T, p *harness.Process, lines ...string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		for _, line := range lines {
-			if !strings.Contains(log.String(), line) {
+			if !strings.Contains(p.Output(), line) {
 				return false
 			}
 		}

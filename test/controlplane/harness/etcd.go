@@ -33,7 +33,8 @@ func ReadEtcd(t *testing.T, cp *controlplane.ControlPlane, resources []string) (
 	client, err := cp.EtcdClient()
 	require.NoError(t, err)
 	defer client.Close()
-	resp, err := client.Get(t.Context(), "/registry/", clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByModRevision, clientv3.SortAscend))
+	resp, err := client.Get(t.Context(), "/registry/", clientv3.WithPrefix(),
+		clientv3.WithSort(clientv3.SortByModRevision, clientv3.SortAscend))
 	require.NoError(t, err)
 	var all []Written
 	for _, kv := range resp.Kvs {
@@ -47,7 +48,9 @@ func ReadEtcd(t *testing.T, cp *controlplane.ControlPlane, resources []string) (
 }
 
 // FollowEtcd calls each with all changes after a revision, until stop is called, or with an error.
-func FollowEtcd(t *testing.T, cp *controlplane.ControlPlane, since int64, resources []string, each func(Written, error)) (stop func()) {
+func FollowEtcd(t *testing.T, cp *controlplane.ControlPlane, since int64, resources []string,
+	each func(Written, error),
+) (stop func()) {
 	t.Helper()
 	client, err := cp.EtcdClient()
 	require.NoError(t, err)

@@ -65,7 +65,8 @@ func NetworkOf(t *testing.T, kubeconfig string) *Network {
 
 // NetworkAt returns a network that is cut, at an address of the caller's.
 func NetworkAt(t *testing.T, address string, targets ...string) *Network {
-	n := &Network{Address: address, t: t, targets: targets, conns: map[net.Conn]struct{}{}, gate: &gate{end: make(chan struct{})}}
+	n := &Network{Address: address, t: t, targets: targets, conns: map[net.Conn]struct{}{}}
+	n.gate = &gate{end: make(chan struct{})}
 	t.Cleanup(n.Down)
 	return n
 }
