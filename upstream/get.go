@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/tidwall/gjson"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -164,6 +165,22 @@ func (s *Source) Newest(ctx context.Context) (rv string, err error) {
 		return "", fmt.Errorf("newest resourceVersion of %s: %w", s, s.scoped(err))
 	}
 	return rv, nil
+}
+
+// Follow reads what a cache needs to follow the source's objects: a list with a resourceVersion, and a watch
+// from there. A resource may lack either, though its API group names the verbs: the error then wraps
+// [ErrBadList], or is the watch's.
+func (s *Source) Follow(ctx context.Context) error {
+	rv, err := s.Newest(ctx)
+	if err != nil {
+		return err
+	}
+	w, err := s.Watch(ctx, rv, time.Second)
+	if err != nil {
+		return err
+	}
+	w.Stop()
+	return nil
 }
 
 // first returns a list of the first object in scope, metadata only, at resourceVersion at. If at is

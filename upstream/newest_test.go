@@ -54,3 +54,34 @@ func TestNewest(t *testing.T) {
 		})
 	}
 }
+
+// TestFollow: a resource whose group names list and watch may offer neither in a form that a cache can follow.
+func TestFollow(t *testing.T) {
+	listed := `{"kind":"PartialObjectMetadataList","metadata":{"resourceVersion":"9"},"items":[]}`
+	for _, tc := range []struct {
+		name, list string
+		watch      int
+		kind       ErrorClass
+		text       string
+	}{
+		{"it can be followed", listed, 200, "", ""},
+		{"lists without a resourceVersion", `{"kind":"PartialObjectMetadataList","metadata":{},"items":[]}`, 200, Other, "no resourceVersion"},
+		{"lists of no state", `{"kind":"PartialObjectMetadataList","metadata":{"resourceVersion":"0"},"items":[]}`, 200, Other, "no resourceVersion"},
+		{"no watch", listed, 405, Other, "405"},
+		{"a server that is down", listed, 503, Server, "503"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Query().Get("watch") == "" {
+					reply(w, 200, tc.list)
+					return
+				}
+				require.Equal(t, "9", r.URL.Query().Get("resourceVersion"))
+				reply(w, tc.watch, "")
+			})
+			err := c.Source(SourceOptions{Resource: tills}).Follow(t.Context())
+			require.Equal(t, tc.kind, Classify(err), "%v", err)
+			require.Contains(t, Describe(err), tc.text)
+		})
+	}
+}

@@ -44,14 +44,16 @@ FILE is the same as --config FILE.`,
 				Usage:     "check a configuration file",
 				UsageText: "snapcache config check [--config] FILE [--kubeconfig FILE]",
 				Description: `Checks a configuration file as the agent does, and reports every error with its line
-and field. With --kubeconfig it also asks the server whether it has each resource, and
+and field. With --kubeconfig it also asks the server whether it has each resource,
 whether it grants the user of that kubeconfig all permissions that config rbac prints,
-and names the missing ones.
+naming the missing ones, and whether each resource can be followed: some aggregated APIs
+have lists without a resourceVersion, or no watch.
 
    snapcache config check agent.yaml
    snapcache config check agent.yaml --kubeconfig ~/.kube/config
 
-Exits with 2 if the configuration has an error, and with 1 if the server could not
+Exits with 2 if the configuration has an error, or a resource that can't be followed,
+and with 1 if the server could not
 be asked or does not grant all permissions.`,
 				Flags:  []cli.Flag{configFileFlag(), kubeconfigFlag()},
 				Action: fromFile(checkConfig),
@@ -218,7 +220,37 @@ func askOne(ctx context.Context, cfg *config.AgentConfiguration, connection *res
 	if err != nil {
 		return "", unanswered(err)
 	}
-	return cluster.Server(), missingError(cluster.Server(), missing)
+	if err := missingError(cluster.Server(), missing); err != nil {
+		return "", err
+	}
+	return cluster.Server(), checkFollows(ctx, cluster, cfg, unanswered)
+}
+
+// checkFollows asks the server whether each resource can be followed: some aggregated APIs offer lists and
+// watches that are of no use for a cache. If that fails, it returns the error of unanswered.
+func checkFollows(ctx context.Context, cluster *upstream.Cluster, cfg *config.AgentConfiguration, unanswered func(error) error) error {
+	var wrong []error
+	for i, r := range cfg.Resources {
+		found, err := cluster.Resolve(ctx, r.Resource.Resource, r.Resource.Version, r.Resource.Group)
+		if err == nil {
+			opts := upstream.SourceOptions{Resource: found, LabelSelector: r.LabelSelector, FieldSelector: r.FieldSelector}
+			if len(r.Namespaces) > 0 {
+				opts.Namespace = r.Namespaces[0]
+			}
+			err = cluster.Source(opts).Follow(ctx)
+		}
+		switch upstream.Classify(err) {
+		case "":
+		case upstream.Gone, upstream.Other:
+			wrong = append(wrong, fmt.Errorf("resources[%d].resource: %s can't be cached, as it can't be followed: %s", i, r.Resource, upstream.Describe(err)))
+		default:
+			return unanswered(err)
+		}
+	}
+	if len(wrong) > 0 {
+		return withCode(exitUsage, errors.Join(wrong...))
+	}
+	return nil
 }
 
 // checkResources asks the server for each resource. If that fails, it returns the error of unanswered.
