@@ -45,10 +45,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	case a.code == http.StatusCreated:
 		if t := decode(a.header.Get("Content-Type"), a.body.Bytes()); t != nil && t.Status.Token != "" && a.header.Get("Content-Encoding") == "" {
-			h.Store.put(ask, t, h.Clock.Now())
+			h.remember(ask, t)
 		}
 	case refuses(a.code):
-		h.Store.remove(ask.id)
+		h.forget(ask)
 	case a.code == 0, a.code == http.StatusBadGateway, a.code == http.StatusServiceUnavailable, a.code == http.StatusGatewayTimeout:
 		if h.repeat(w, r, ask) {
 			return
@@ -63,15 +63,31 @@ func refuses(code int) bool {
 	return code >= 400 && code < 500 && code != http.StatusTooManyRequests && code != http.StatusRequestTimeout
 }
 
+func (h *Handler) remember(ask *request, t *authenticationv1.TokenRequest) {
+	err := h.Store.Update(ask.id, notAhead(h.Clock.Now(), t), func(*storedToken) *storedToken {
+		return &storedToken{Caller: ask.caller, Answer: *t}
+	})
+	if err != nil {
+		h.Log.Error("a token can't be remembered", "namespace", ask.namespace, "serviceAccount", ask.name, "error", err)
+	}
+}
+
+func (h *Handler) forget(ask *request) {
+	if err := h.Store.Update(ask.id, h.Clock.Now(), func(*storedToken) *storedToken { return nil }); err != nil {
+		h.Log.Error("a token can't be forgotten", "error", err)
+	}
+}
+
 // repeat answers with the remembered token, and returns false if there is none.
 func (h *Handler) repeat(w http.ResponseWriter, r *http.Request, ask *request) bool {
-	t := h.Store.get(ask.id)
-	if t == nil || expiry(t).Sub(h.Clock.Now()) <= margin {
+	stored, err := h.Store.Get(ask.id)
+	if err != nil || expiry(&stored.Answer).Sub(h.Clock.Now()) <= margin {
 		return false
 	}
+	t := &stored.Answer
 	if err := access.CheckBound(t.Status.Token, h.Lookup); err != nil {
 		h.Log.Info("a remembered token is forgotten", "namespace", ask.namespace, "serviceAccount", ask.name, "reason", err)
-		h.Store.remove(ask.id)
+		h.forget(ask)
 		return false
 	}
 	contentType, body := encode(r.Header.Get("Accept"), t)

@@ -20,11 +20,9 @@ const (
 // ErrNotEncrypted means that a store would have tokens in clear.
 var ErrNotEncrypted = errors.New("tokens are only stored encrypted")
 
-// Store is where tokens are remembered. It is safe for concurrent use.
-type Store struct {
-	stored *ledger.Ledger[storedToken]
-	log    *slog.Logger
-}
+// Store is the remembered tokens, by the IDs of their requests. They are durable at once: the next start
+// may be without the server.
+type Store = ledger.Ledger[storedToken]
 
 // Open returns the tokens that are stored in db, which must be encrypted, otherwise the error is
 // ErrNotEncrypted. The caller closes db.
@@ -32,17 +30,13 @@ func Open(db store.DB, log *slog.Logger) (*Store, error) {
 	if db.Stats().EncryptionKey == "" {
 		return nil, ErrNotEncrypted
 	}
-	stored, err := ledger.Open(db, ledger.Options[storedToken]{
+	return ledger.Open(db, ledger.Options[storedToken]{
 		Resource: "tokens", Kind: "Token", Owner: (*storedToken).owner, Expired: (*storedToken).expired,
 		Max: maxTokens, MaxBytes: maxStored, Log: log,
 	})
-	if err != nil {
-		return nil, err
-	}
-	return &Store{stored: stored, log: log}, nil
 }
 
-// storedToken is a token as it is stored, under the ID of its request.
+// storedToken is a token as it is stored.
 type storedToken struct {
 	// Caller is a hash of the identity of the user that has got it.
 	Caller string `json:"caller"`
@@ -60,25 +54,6 @@ func (r *storedToken) owner(time.Time) (caller string, at time.Time) {
 }
 func (r *storedToken) expired(now time.Time) bool { return !now.Before(expiry(&r.Answer)) }
 
-// get returns the answer to a request, nil if none is stored.
-func (s *Store) get(id string) *authenticationv1.TokenRequest {
-	r, err := s.stored.Get(id)
-	if err != nil {
-		return nil
-	}
-	return &r.Answer
-}
-
-// put stores the answer to a request, durably: the next start may be without the server.
-func (s *Store) put(ask *request, t *authenticationv1.TokenRequest, now time.Time) {
-	err := s.stored.Update(ask.id, notAhead(now, t), func(*storedToken) *storedToken {
-		return &storedToken{Caller: ask.caller, Answer: *t}
-	})
-	if err != nil {
-		s.log.Error("a token can't be remembered", "namespace", ask.namespace, "serviceAccount", ask.name, "error", err)
-	}
-}
-
 // notAhead returns now or, if that is earlier, when the server has issued a token just now, by its own
 // clock: this machine's may be ahead.
 func notAhead(now time.Time, t *authenticationv1.TokenRequest) time.Time {
@@ -90,12 +65,4 @@ func notAhead(now time.Time, t *authenticationv1.TokenRequest) time.Time {
 		return issued
 	}
 	return now
-}
-
-// remove deletes the answer to a request, if there is one.
-func (s *Store) remove(id string) {
-	err := s.stored.Update(id, time.Time{}, func(*storedToken) *storedToken { return nil })
-	if err != nil {
-		s.log.Error("a token can't be forgotten", "error", err)
-	}
 }

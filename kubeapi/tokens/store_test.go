@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
@@ -90,56 +91,60 @@ func (sealed) Stats() store.Stats { return store.Stats{EncryptionKey: "a"} }
 
 // TestStoredTokensAreBounded checks how many tokens are stored, and which are deleted for new ones.
 func TestStoredTokensAreBounded(t *testing.T) {
-	newStore := func(t *testing.T) (*Store, func() store.State) {
+	newHandler := func(t *testing.T) (*Handler, func() store.State) {
 		db := sealed{memory.New()}
 		t.Cleanup(func() { require.NoError(t, db.Close()) })
 		s, err := Open(db, slog.New(slog.DiscardHandler))
 		require.NoError(t, err)
-		return s, func() store.State {
+		return &Handler{Store: s, Log: slog.New(slog.DiscardHandler)}, func() store.State {
 			v, err := db.View("tokens")
 			require.NoError(t, err)
 			defer v.Close()
 			return v.State()
 		}
 	}
-	put := func(s *Store, now time.Time, caller, id any, expires, lifetime time.Duration, bytes int) {
+	put := func(h *Handler, now time.Time, caller, id any, expires, lifetime time.Duration, bytes int) {
 		seconds := int64(lifetime / time.Second)
-		s.put(&request{caller: fmt.Sprint(caller), id: digest(fmt.Sprint(caller, id))}, &authenticationv1.TokenRequest{
+		h.Clock = clocktesting.NewFakePassiveClock(now)
+		h.remember(&request{caller: fmt.Sprint(caller), id: digest(fmt.Sprint(caller, id))}, &authenticationv1.TokenRequest{
 			Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds},
 			Status: authenticationv1.TokenRequestStatus{
 				Token: newJWT(strings.Repeat("x", bytes), time.Time{}), ExpirationTimestamp: metav1.NewTime(start.Add(expires)),
 			},
-		}, now)
+		})
 	}
-	has := func(s *Store, caller, id any) bool { return s.get(digest(fmt.Sprint(caller, id))) != nil }
+	has := func(h *Handler, caller, id any) bool {
+		_, err := h.Store.Get(digest(fmt.Sprint(caller, id)))
+		return err == nil
+	}
 	t.Run("those that expire first, of the caller with the most", func(t *testing.T) {
-		s, state := newStore(t)
-		put(s, start, "kubelet", 0, time.Minute, time.Minute, 0)
+		h, state := newHandler(t)
+		put(h, start, "kubelet", 0, time.Minute, time.Minute, 0)
 		for i := range maxTokens {
 			expires := time.Hour + time.Duration(maxTokens-i)*time.Second
-			put(s, start, "greedy", i, expires, expires, 0)
+			put(h, start, "greedy", i, expires, expires, 0)
 		}
 		require.EqualValues(t, maxTokens*9/10+1, state().Count)
-		require.True(t, has(s, "kubelet", 0))
-		require.True(t, has(s, "greedy", 0))
-		require.False(t, has(s, "greedy", maxTokens-2))
-		require.True(t, has(s, "greedy", maxTokens-1), "it is the one to be stored")
+		require.True(t, has(h, "kubelet", 0))
+		require.True(t, has(h, "greedy", 0))
+		require.False(t, has(h, "greedy", maxTokens-2))
+		require.True(t, has(h, "greedy", maxTokens-1), "it is the one to be stored")
 	})
 	t.Run("bytes", func(t *testing.T) {
-		s, state := newStore(t)
+		h, state := newHandler(t)
 		for i := range 300 {
-			put(s, start, "greedy", i, time.Hour, time.Hour, maxBytes)
+			put(h, start, "greedy", i, time.Hour, time.Hour, maxBytes)
 			require.LessOrEqual(t, state().Bytes, int64(maxStored+2*maxBytes))
 		}
 		require.Greater(t, state().Count, int64(100), "most stay")
 	})
 	t.Run("expired ones, but none by a clock that is ahead", func(t *testing.T) {
-		s, _ := newStore(t)
-		put(s, start, "a", "short", time.Minute, time.Minute, 0)
-		put(s, start, "a", "long", 10*time.Hour, 10*time.Hour, 0)
-		put(s, start.Add(14*365*24*time.Hour), "a", "other", 2*time.Hour, time.Hour, 0)
-		require.False(t, has(s, "a", "short"))
-		require.True(t, has(s, "a", "long"))
+		h, _ := newHandler(t)
+		put(h, start, "a", "short", time.Minute, time.Minute, 0)
+		put(h, start, "a", "long", 10*time.Hour, 10*time.Hour, 0)
+		put(h, start.Add(14*365*24*time.Hour), "a", "other", 2*time.Hour, time.Hour, 0)
+		require.False(t, has(h, "a", "short"))
+		require.True(t, has(h, "a", "long"))
 	})
 }
 
@@ -158,8 +163,8 @@ func TestFormerTokens(t *testing.T) {
 	require.NoError(t, c.Close())
 	s, err := Open(db, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
-	got := s.get("a")
-	require.NotNil(t, got)
-	require.Equal(t, "t", got.Status.Token)
-	require.Equal(t, []string{"b"}, got.Spec.Audiences)
+	got, err := s.Get("a")
+	require.NoError(t, err)
+	require.Equal(t, "t", got.Answer.Status.Token)
+	require.Equal(t, []string{"b"}, got.Answer.Spec.Audiences)
 }
