@@ -75,31 +75,36 @@ type harness struct {
 	stats *pipeline.Stats
 }
 
-func start(t *testing.T, coll store.Collection) *harness { return startLoop(t, coll, 0) }
+func start(t *testing.T, coll store.Collection) *harness {
+	return startWith(t, coll, func(*pipeline.LoopOptions) {})
+}
 
 // startSlow is start with a loop that begins with each batch of events after a while, and is busy at first.
 func startSlow(t *testing.T, coll store.Collection, takes time.Duration) *harness {
-	p := startLoop(t, coll, takes)
+	p := startWith(t, coll, func(o *pipeline.LoopOptions) {
+		o.Around = func(b deltafifo.Batch, apply func() error) error {
+			if !b.List {
+				time.Sleep(takes)
+			}
+			return apply()
+		}
+	})
 	p.queue.Flush()
 	synctest.Wait()
 	return p
 }
 
-func startLoop(t *testing.T, coll store.Collection, takes time.Duration) *harness {
+// startWith is start with other settings of the loop.
+func startWith(t *testing.T, coll store.Collection, change func(*pipeline.LoopOptions)) *harness {
 	q := deltafifo.New(deltafifo.Options{KnownObjects: pipeline.KnownObjects{Collection: coll}})
 	q.Start(coll.State().RV)
 	rec, stats := &recorder{}, pipeline.NewStats(clock.RealClock{})
-	loop := pipeline.NewLoop(pipeline.LoopOptions{
+	opts := pipeline.LoopOptions{
 		Queue: q, Collection: coll, Sinks: []pipeline.Sink{rec, stats}, StoreFailed: stats.StoreFailed,
-		Around: func(b deltafifo.Batch, apply func() error) error {
-			if !b.List {
-				time.Sleep(takes)
-			}
-			return apply()
-		},
-	})
+	}
+	change(&opts)
 	done := make(chan error, 1)
-	go func() { done <- loop.Run(context.Background()) }()
+	go func() { done <- pipeline.NewLoop(opts).Run(context.Background()) }()
 	t.Cleanup(func() {
 		q.Close()
 		require.NoError(t, <-done)

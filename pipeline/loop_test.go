@@ -3,6 +3,7 @@ package pipeline_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"path/filepath"
 	"strconv"
@@ -12,7 +13,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"k8s.io/utils/clock"
 	"pgregory.net/rapid"
 
 	"github.com/snapcache/snapcache/deltafifo"
@@ -20,7 +20,6 @@ import (
 	"github.com/snapcache/snapcache/pipeline"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt"
-	"github.com/snapcache/snapcache/store/memory"
 	"github.com/snapcache/snapcache/store/storetest"
 )
 
@@ -171,6 +170,18 @@ type countedLookup struct {
 	c *counted
 }
 
+// countedCollection is a synced collection of objects.
+func countedCollection(t *testing.T, objects ...*object.Object) *counted {
+	coll := &counted{Collection: memoryCollection(t), reads: map[string]int{}}
+	r, err := coll.Replace()
+	require.NoError(t, err)
+	for _, o := range objects {
+		require.NoError(t, r.Apply([]store.Change{storetest.Put(o)}))
+	}
+	require.NoError(t, r.Commit(store.Checkpoint{RV: "10"}))
+	return coll
+}
+
 func (c *counted) Lookup() store.Lookup { return countedLookup{c.Collection.Lookup(), c} }
 
 func (l countedLookup) Header(key string) (store.Header, error) {
@@ -190,33 +201,18 @@ func (c *counted) Apply(b store.Batch) error {
 
 // The old object of an event is read once, and the store gets what was read.
 func TestOldObjectIsReadOnce(t *testing.T) {
-	for _, c := range []struct {
-		name  string
-		start func(t *testing.T, coll store.Collection) *deltafifo.Queue
-	}{
-		{"with a sink of transitions", func(t *testing.T, coll store.Collection) *deltafifo.Queue { return start(t, coll).queue }},
-		{"without", func(t *testing.T, coll store.Collection) *deltafifo.Queue {
-			q := deltafifo.New(deltafifo.Options{})
-			q.Start(coll.State().RV)
-			done := make(chan error, 1)
-			go func() {
-				done <- pipeline.NewLoop(pipeline.LoopOptions{Queue: q, Collection: coll}).Run(context.Background())
-			}()
-			t.Cleanup(func() { q.Close(); require.NoError(t, <-done) })
-			return q
-		}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
+	for _, transitions := range []bool{true, false} {
+		t.Run(fmt.Sprintf("a sink wants transitions: %v", transitions), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				coll := &counted{Collection: memoryCollection(t), reads: map[string]int{}}
-				r, err := coll.Replace()
-				require.NoError(t, err)
-				require.NoError(t, r.Apply([]store.Change{storetest.Put(obj("a", "1", 3))}))
-				require.NoError(t, r.Commit(store.Checkpoint{RV: "10"}))
-				q := c.start(t, coll)
+				coll := countedCollection(t, obj("a", "1", 3))
+				p := startWith(t, coll, func(o *pipeline.LoopOptions) {
+					if !transitions {
+						o.Sinks = nil
+					}
+				})
 				synctest.Wait()
 				clear(coll.reads) // of the start
-				require.NoError(t, q.Update(obj("a", "1", 11)))
+				require.NoError(t, p.queue.Update(obj("a", "1", 11)))
 				synctest.Wait()
 				require.Equal(t, map[string]int{"ns/a": 1}, coll.reads)
 				require.IsType(t, countedLookup{}, coll.batch.Read)
@@ -229,31 +225,15 @@ func TestOldObjectIsReadOnce(t *testing.T) {
 // the queue has found.
 func TestListedItemIsLookedUpOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		coll := &counted{Collection: memoryCollection(t), reads: map[string]int{}}
-		r, err := coll.Replace()
-		require.NoError(t, err)
-		require.NoError(t, r.Apply([]store.Change{storetest.Put(obj("a", "1", 3)), storetest.Put(obj("b", "2", 4))}))
-		require.NoError(t, r.Commit(store.Checkpoint{RV: "10"}))
-		q := deltafifo.New(deltafifo.Options{KnownObjects: pipeline.KnownObjects{Collection: coll}})
-		q.Start(coll.State().RV)
-		stats := pipeline.NewStats(clock.RealClock{})
-		done := make(chan error, 1)
-		go func() {
-			done <- pipeline.NewLoop(pipeline.LoopOptions{
-				Queue: q, Collection: coll, Sinks: []pipeline.Sink{stats}, StoreFailed: stats.StoreFailed,
-			}).Run(context.Background())
-		}()
-		require.NoError(t, q.BeginReplace(t.Context(), deltafifo.Replace{}))
-		require.NoError(t, q.ReplaceItem(obj("a", "1", 3)))
-		require.NoError(t, q.ReplaceItem(obj("b", "2", 14)))
-		require.NoError(t, q.ReplaceItem(obj("c", "3", 15)))
-		require.NoError(t, q.EndReplace("20"))
+		coll := countedCollection(t, obj("a", "1", 3), obj("b", "2", 4))
+		p := startWith(t, coll, func(o *pipeline.LoopOptions) { o.Sinks = o.Sinks[1:] }) // the counters alone
+		synctest.Wait()
+		clear(coll.reads)
+		p.list(t, store.ReasonExpired, "20", obj("a", "1", 3), obj("b", "2", 14), obj("c", "3", 15))
 		synctest.Wait()
 		require.Equal(t, 1, coll.reads["ns/a"])
 		require.Equal(t, 1, coll.reads["ns/b"])
-		require.Equal(t, store.Counts{Added: 1, Updated: 1}, stats.Counters().Counts)
-		q.Close()
-		require.NoError(t, <-done)
+		require.Equal(t, store.Counts{Added: 1, Updated: 1}, p.stats.Counters().Counts)
 	})
 }
 
@@ -261,26 +241,16 @@ func TestListedItemIsLookedUpOnce(t *testing.T) {
 func TestLoopReplayOrUnversioned(t *testing.T) {
 	for _, unversioned := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			db := memory.New()
-			defer func() { require.NoError(t, db.Close()) }()
-			coll, err := db.Open(store.Info{ID: "test", Namespaced: true})
-			require.NoError(t, err)
-			q := deltafifo.New(deltafifo.Options{})
-			loop := pipeline.NewLoop(pipeline.LoopOptions{Queue: q, Collection: coll, Unversioned: func() bool { return unversioned }})
-			done := make(chan error, 1)
-			go func() { done <- loop.Run(context.Background()) }()
-			require.NoError(t, q.Add(obj("a", "1", 5)))
+			p := startWith(t, memoryCollection(t), func(o *pipeline.LoopOptions) {
+				o.Unversioned = func() bool { return unversioned }
+			})
+			require.NoError(t, p.queue.Add(obj("a", "1", 5)))
 			synctest.Wait()
-			require.NoError(t, q.Update(obj("a", "2", 5)))
+			require.NoError(t, p.queue.Update(obj("a", "2", 5)))
 			synctest.Wait()
-			v, err := coll.View()
-			require.NoError(t, err)
-			h, err := v.Header("ns/a")
+			h, err := p.coll.Lookup().Header("ns/a")
 			require.NoError(t, err)
 			require.Equal(t, unversioned, h.UID == "2")
-			v.Close()
-			q.Close()
-			require.NoError(t, <-done)
 		})
 	}
 }
