@@ -310,7 +310,8 @@ func (l *Loop) retry(ctx context.Context, fn func() error) error {
 		}
 		failed = true
 		d := backoff.Step()
-		l.opts.Logger.Error("the store refuses changes; they are kept and retried", "wait", d.Round(time.Millisecond), "error", err)
+		l.opts.Logger.Error("the store refuses changes; they are kept and retried",
+			"wait", d.Round(time.Millisecond), "error", err)
 		l.opts.StoreFailed(err)
 		if ended := sleep.For(ctx, l.opts.Clock, d); ended != nil {
 			return fmt.Errorf("%w (the store's last error: %w)", ended, err)

@@ -20,11 +20,11 @@ type Pipeline struct {
 	loop      *Loop
 }
 
-// New returns a pipeline that continues at the checkpoint of l.Collection. It sets the
-// queue and the checkpoint of both parts; the loop takes Logger from r, the reflector
-// Clock from l.
+// New returns a pipeline that continues at the checkpoint of l.Collection. It sets the queue and the
+// checkpoint of both parts; the loop takes Logger from r, the reflector Clock from l.
 func New(r reflector.Options, l LoopOptions) *Pipeline {
-	queue := deltafifo.New(deltafifo.Options{KnownObjects: KnownObjects{Collection: l.Collection, Unversioned: l.Unversioned}})
+	known := KnownObjects{Collection: l.Collection, Unversioned: l.Unversioned}
+	queue := deltafifo.New(deltafifo.Options{KnownObjects: known})
 	r.Checkpoint = l.Collection.State().Checkpoint
 	queue.Start(r.Checkpoint.RV)
 	r.Queue, l.Queue, r.Clock = queue, queue, l.Clock
