@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/reflector"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/memory"
 	"github.com/snapcache/snapcache/upstream"
@@ -65,6 +66,7 @@ type Factory struct {
 	opts     FactoryOptions
 	cluster  *upstream.Cluster // nil with a Client
 	identity func(context.Context) (string, error)
+	history  reflector.History
 	scope    store.Scope
 	lists    lists
 
@@ -179,7 +181,7 @@ func (f *Factory) addLocked(
 	scope.GVR = gvr
 	opts := append([]Option{
 		WithStore(f.opts.Store, collectionID(example, scope)), WithScope(scope),
-		WithScheme(f.opts.Scheme), WithIdentity(f.identity),
+		WithScheme(f.opts.Scheme), WithIdentity(f.identity), sharing(&f.history),
 	}, f.opts.Informers...)
 	opts = append(opts, func(o *options) { o.direct = direct })
 	if f.opts.Client != nil {

@@ -19,6 +19,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/internal/sleep"
+	"github.com/snapcache/snapcache/reflector"
 	"github.com/snapcache/snapcache/store"
 )
 
@@ -37,6 +38,7 @@ import (
 // stop, and then lists.
 func NewFunc(db store.DB, opts ...Option) func(cache.ListerWatcher, runtime.Object, time.Duration, cache.Indexers) cache.SharedIndexInformer {
 	var mu sync.Mutex
+	var history reflector.History
 	guessed := map[string]bool{} // ids whose scope is not known
 	return func(lw cache.ListerWatcher, example runtime.Object, resync time.Duration, indexers cache.Indexers) cache.SharedIndexInformer {
 		if _, err := formOf(example); err != nil {
@@ -60,7 +62,7 @@ func NewFunc(db store.DB, opts ...Option) func(cache.ListerWatcher, runtime.Obje
 			guessed[id] = true
 			mu.Unlock()
 		}
-		return NewSharedIndexInformer(lw, example, resync, indexers, slices.Concat([]Option{WithStore(db, id)}, opts, []Option{WithScope(scope)})...)
+		return NewSharedIndexInformer(lw, example, resync, indexers, slices.Concat([]Option{WithStore(db, id), sharing(&history)}, opts, []Option{WithScope(scope)})...)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/reflector"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/memory"
 	"github.com/snapcache/snapcache/upstream"
@@ -42,6 +43,19 @@ type options struct {
 	convert   func(runtime.Object) (runtime.Object, error) // nil for none
 	drop      object.Prune                                 // of each object, before it is stored
 	direct    func(object.Prune) *upstream.Source          // reads encoded objects; nil for none
+	history   *reflector.History                           // of the server; nil if no other informer shares it
+}
+
+// sharing makes informers of one server share the proofs that it was restored.
+func sharing(h *reflector.History) Option { return func(o *options) { o.history = h } }
+
+// member returns the informer's part in the server's history; nil for none. A resource of a group that is not
+// built in may be one of an aggregated API, which has a datastore of its own.
+func (o *options) member(group string) *reflector.Member {
+	if o.history == nil {
+		return nil
+	}
+	return o.history.Join(!upstream.MayBeCustom(group))
 }
 
 func newOptions(opts []Option) options {

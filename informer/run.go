@@ -109,7 +109,7 @@ func (s *sharedIndexInformer) runPipeline(ctx context.Context, coll *opened) {
 	log := s.indexer.logger().With("collection", o.id)
 	reason := pipeline.ListReason(coll.Info(), s.indexer.coll.info, coll.State())
 	observer := &observer{Stats: pipeline.NewStats(clock.RealClock{}), report: func(err error) { s.report(ctx, err) }}
-	r := reflector.Options{Identity: s.identity, Logger: log, Observer: observer, Reason: reason}
+	r := reflector.Options{Identity: s.identity, Logger: log, Observer: observer, Reason: reason, Member: o.member(coll.Info().Group)}
 	l := pipeline.LoopOptions{
 		Collection: coll, Flush: o.db.Flush, Replaced: s.indexer.decoder.reset,
 		Sinks: []pipeline.Sink{s.processor, observer.Stats}, StoreFailed: observer.StoreFailed,

@@ -21,16 +21,18 @@ type History struct {
 // Member is a collection of a [History], for one reflector at a time. A nil Member shares nothing.
 type Member struct {
 	of     *History
+	proves bool
 	proofs int // that the collection's newest list has followed
 }
 
-// Join returns a member whose checkpoint is from before all proofs.
-func (h *History) Join() *Member { return &Member{of: h} }
+// Join returns a member whose checkpoint is from before all proofs. If proves is not set, the collection may be
+// of another datastore: it follows the proofs of others, but its own are not theirs.
+func (h *History) Join(proves bool) *Member { return &Member{of: h, proves: proves} }
 
 // prove notes that the collection's own checkpoint was of another history. If the collection has to follow
 // a proof of another one anyway, both are proofs of the same restore.
 func (m *Member) prove(why error) {
-	if m == nil {
+	if m == nil || !m.proves {
 		return
 	}
 	m.of.mu.Lock()

@@ -111,7 +111,7 @@ func TestRestoredForAll(t *testing.T) {
 			first := proving()
 			x.other.refusals = true
 			playAll(t, []*script{first, x.other}, time.Minute, func(o *reflector.Options) {
-				o.Member = history.Join()
+				o.Member = history.Join(true)
 				if o.Source == waiting {
 					o.Backoff = &wait.Backoff{Duration: time.Hour}
 				}
@@ -124,9 +124,15 @@ func TestRestoredForAll(t *testing.T) {
 			require.Equal(t, x.log, x.other.log)
 		})
 	}
+	t.Run("it may be of another datastore", func(t *testing.T) {
+		var history reflector.History
+		watches := &script{}
+		playAll(t, []*script{proving(), watches}, time.Minute, func(o *reflector.Options) { o.Member = history.Join(o.Source == watches) })
+		require.Equal(t, []string{"probe 50", "watch 50"}, watches.log)
+	})
 	synctest.Test(t, func(t *testing.T) {
 		var history reflector.History
-		member, other := history.Join(), history.Join()
+		member, other := history.Join(true), history.Join(true)
 		for range 2 { // the second one has listed since the first proof
 			proving().play(t, time.Minute, func(o *reflector.Options) { o.Member = member })
 			late := &script{refusals: true}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/snapcache/snapcache/informer"
 	"github.com/snapcache/snapcache/store"
@@ -176,4 +178,55 @@ func TestServerKilledAndRestored(t *testing.T) {
 
 	remove(t, c, f.ns, "c")
 	require.Len(t, f.difference("it goes on")["c"], 1)
+}
+
+// TestRestoredPastCheckpoint restores etcd while the network is cut, and writes until it is past the checkpoints. What
+// the informer of LimitRanges knows is the same in both histories: it lists because another informer of its
+// factory has the proof.
+func TestRestoredPastCheckpoint(t *testing.T) {
+	cp := harness.ControlPlane(t, controlplane.Options{})
+	c := harness.Clientset(t, cp.RESTConfig(controlplane.Admin))
+	network := harness.NetworkOf(t, harness.Kubeconfig(t, cp, controlplane.Admin))
+	config, err := clientcmd.BuildConfigFromFlags("", network.Kubeconfig)
+	require.NoError(t, err)
+	db := openStore(t, t.TempDir())
+	defer func() { require.NoError(t, db.Close()) }()
+	f, err := informer.NewFactory(informer.FactoryOptions{Config: config, Scheme: scheme.Scheme, Store: db, Namespace: "default"})
+	require.NoError(t, err)
+	maps, limits := f.InformerFor(&corev1.ConfigMap{}), f.InformerFor(&corev1.LimitRange{})
+	limit := func(name string) {
+		o := &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		_, err := c.CoreV1().LimitRanges("default").Create(t.Context(), o, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	eventually := func(what string, ok func() bool) { t.Helper(); require.Eventually(t, ok, time.Minute, pollEvery, what) }
+	has := func(i cache.SharedIndexInformer, key string) bool {
+		return slices.Contains(i.GetStore().ListKeys(), key)
+	}
+
+	put(t, c, "default", "m", "1", nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	f.StartWithContext(ctx)
+	defer f.Shutdown()
+	defer cancel()
+	eventually("the first list", func() bool { return has(maps, "default/m") && limits.HasSynced() })
+	saved := filepath.Join(t.TempDir(), "etcd")
+	require.NoError(t, cp.SaveEtcd(t.Context(), saved))
+	for i := range 200 {
+		put(t, c, "default", "m", fmt.Sprint(i), nil)
+	}
+	limit("undone")
+	eventually("the limit comes", func() bool { return has(limits, "default/undone") })
+	require.NoError(t, c.CoreV1().LimitRanges("default").Delete(t.Context(), "undone", metav1.DeleteOptions{}))
+	put(t, c, "default", "last", "1", nil)
+	eventually("what will be lost", func() bool { return !has(limits, "default/undone") && has(maps, "default/last") })
+	network.Down()
+	require.NoError(t, cp.RestoreEtcd(t.Context(), saved))
+	limit("new")
+	for i := range 300 {
+		put(t, c, "default", "other", fmt.Sprint(i), nil)
+	}
+	network.Up()
+	eventually("the other history", func() bool { return has(maps, "default/other") && !has(maps, "default/last") })
+	eventually("the limit of the other history", func() bool { return has(limits, "default/new") })
 }

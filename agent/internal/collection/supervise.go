@@ -177,7 +177,7 @@ type supervision struct {
 func (s *Supervisors) Start(c *Collection) {
 	ctx, end := context.WithCancel(s.Running)
 	c.supervision.end, c.supervision.ended = end, make(chan struct{})
-	member := s.history.Join()
+	member := s.history.Join(true)
 	s.Group.Go(func() error {
 		defer close(c.supervision.ended)
 		defer end()
