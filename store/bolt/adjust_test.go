@@ -18,8 +18,7 @@ import (
 func TestAdjustInterval(t *testing.T) {
 	clock := newSimClock()
 	db, _ := newDB(t, bolt.Options{Clock: clock, FlushInterval: time.Second})
-	c, err := db.Open(storetest.Info("a"))
-	require.NoError(t, err)
+	c := openCollection(t, db, storetest.Info("a"))
 	replaceAll(t, c, nil, 1)
 	db.Adjust(2*time.Second, 0, 0)
 	before := db.Stats().Commits
@@ -33,8 +32,7 @@ func TestAdjustInterval(t *testing.T) {
 // The options change beside readers, a writer and the statistics.
 func TestAdjustBesideOthers(t *testing.T) {
 	db, _ := newDB(t, bolt.Options{})
-	c, err := db.Open(storetest.Info("a"))
-	require.NoError(t, err)
+	c := openCollection(t, db, storetest.Info("a"))
 	replaceAll(t, c, nil, 1)
 	var others sync.WaitGroup
 	for _, do := range []func(i int){
@@ -66,8 +64,7 @@ func TestAdjustBesideOthers(t *testing.T) {
 func TestAdjustHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, _ := newDB(t, bolt.Options{HistoryRetention: 100 * time.Hour})
-		c, err := db.Open(storetest.Info("a"))
-		require.NoError(t, err)
+		c := openCollection(t, db, storetest.Info("a"))
 		replaceAll(t, c, []store.Change{put(0, 1)}, 10)
 		for i := range 10 {
 			time.Sleep(time.Hour)

@@ -28,8 +28,7 @@ func withApp(name string, rv int, app string) store.Change {
 // appsOf makes a closed database whose collection "a" has these batches after a list at 10.
 func appsOf(t *testing.T, keys bolt.Keyring, batches ...[]store.Change) (path string) {
 	db, path := newDB(t, bolt.Options{Keys: keys, HistoryRetention: 1 << 62})
-	c, err := db.Open(storetest.Info("a"), appAttributes)
-	require.NoError(t, err)
+	c := openCollection(t, db, storetest.Info("a"), appAttributes)
 	replaceAll(t, c, []store.Change{withApp("x", 1, "a"), withApp("y", 2, "a")}, 10)
 	for i, changes := range batches {
 		cp := store.Checkpoint{RV: fmt.Sprint(20 + 10*i), LastEvent: goldenTime}
@@ -41,8 +40,7 @@ func appsOf(t *testing.T, keys bolt.Keyring, batches ...[]store.Change) (path st
 
 // appsAt returns a line for each change since a resourceVersion: the object's app at that time.
 func appsAt(t *testing.T, db *bolt.DB, since string) (lines []string) {
-	v, err := db.View("a")
-	require.NoError(t, err)
+	v := view(t, db, "a")
 	defer v.Close()
 	for e, err := range v.Changes(since) {
 		if err != nil {
@@ -63,16 +61,14 @@ func appsAt(t *testing.T, db *bolt.DB, since string) (lines []string) {
 
 // appsIn is appsAt for a file that is open for reading only, so that no function is known.
 func appsIn(t *testing.T, path string, keys bolt.Keyring, since string) []string {
-	db, err := bolt.Open(path, bolt.Options{ReadOnly: true, Keys: keys})
-	require.NoError(t, err)
+	db := openDB(t, path, bolt.Options{ReadOnly: true, Keys: keys})
 	defer db.Close()
 	return appsAt(t, db, since)
 }
 
 func requireChecked(t *testing.T, path string, keys bolt.Keyring) {
 	t.Helper()
-	report, err := bolt.Check(path, keys, nil)
-	require.NoError(t, err)
+	report := checkReport(t, path, keys)
 	require.Empty(t, report.Problems)
 }
 
@@ -125,11 +121,9 @@ func TestAttributesOfCorruptRecord(t *testing.T) {
 				}
 				return nil
 			})
-			db, err := bolt.Open(path, bolt.Options{HistoryRetention: 1 << 62})
-			require.NoError(t, err)
+			db := openDB(t, path, bolt.Options{HistoryRetention: 1 << 62})
 			defer db.Close()
-			c, err := db.Open(storetest.Info("a"), appAttributes)
-			require.NoError(t, err)
+			c := openCollection(t, db, storetest.Info("a"), appAttributes)
 			apply := func(rv int, change store.Change) {
 				cp := store.Checkpoint{RV: fmt.Sprint(rv), LastEvent: goldenTime}
 				require.NoError(t, c.Apply(store.Batch{Changes: []store.Change{change}, Checkpoint: cp}))
@@ -156,8 +150,7 @@ func TestAttributesOfCorruptRecord(t *testing.T) {
 func TestAttributesAreTrimmed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, path := newDB(t, bolt.Options{HistoryRetention: time.Hour})
-		c, err := db.Open(storetest.Info("a"), appAttributes)
-		require.NoError(t, err)
+		c := openCollection(t, db, storetest.Info("a"), appAttributes)
 		replaceAll(t, c, []store.Change{withApp("x", 1, "a"), withApp("y", 2, "a")}, 10)
 		apply := func(rv int, changes ...store.Change) {
 			require.NoError(t, c.Apply(store.Batch{Changes: changes, Checkpoint: now(rv)}))

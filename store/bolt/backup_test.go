@@ -84,8 +84,7 @@ func TestCopyBesideWriter(t *testing.T) {
 		copies = 10
 	}
 	db, path := newDB(t, bolt.Options{FlushInterval: time.Millisecond, ReplaceBudget: 1000})
-	coll, err := db.Open(storetest.Info("pods"), lifeIndexes()...)
-	require.NoError(t, err)
+	coll := openCollection(t, db, storetest.Info("pods"), lifeIndexes()...)
 	models := []*storetest.Model{storetest.NewModel(storetest.Info("pods"), lifeIndexes()...)}
 	const synced = 1
 
@@ -158,13 +157,10 @@ func TestCopyBesideWriter(t *testing.T) {
 	}
 	for i := range copies {
 		file := filepath.Join(filepath.Dir(path), fmt.Sprintf("copy-%d.db", i))
-		report, err := bolt.Check(file, bolt.Keyring{}, nil)
-		require.NoError(t, err)
+		report := checkReport(t, file, bolt.Keyring{})
 		require.Empty(t, report.Problems)
-		c, err := bolt.Open(file, bolt.Options{ReadOnly: true})
-		require.NoError(t, err)
-		v, err := c.View("pods")
-		require.NoError(t, err)
+		c := openDB(t, file, bolt.Options{ReadOnly: true})
+		v := view(t, c, "pods")
 		model := byRV[v.State().RV]
 		require.NotNil(t, model, "there was no state at %s", v.State().RV)
 		model.Equal(t, v)
@@ -176,8 +172,7 @@ func TestCopyBesideWriter(t *testing.T) {
 // A copy has no free pages and no unfinished generations.
 func TestCopyIsSmall(t *testing.T) {
 	db, path := newDB(t, bolt.Options{ReplaceBudget: 1})
-	coll, err := db.Open(storetest.Info("pods"))
-	require.NoError(t, err)
+	coll := openCollection(t, db, storetest.Info("pods"))
 	fill := func(r store.Replacement, from, to int) {
 		var changes []store.Change
 		for i := from; i < to; i++ {
@@ -249,10 +244,9 @@ func TestCopyRefuses(t *testing.T) {
 				changed[len(changed)-1] ^= 1
 				return b.Put(append([]byte(nil), key...), changed)
 			})
-			db, err := bolt.Open(path, bolt.Options{ReadOnly: true})
-			require.NoError(t, err)
+			db := openDB(t, path, bolt.Options{ReadOnly: true})
 			defer db.Close()
-			_, err = db.Backup(t.Context(), filepath.Dir(path), nil)
+			_, err := db.Backup(t.Context(), filepath.Dir(path), nil)
 			require.ErrorAs(t, err, new(*store.CorruptionError))
 			require.ErrorContains(t, err, tc.want)
 			entries, err := os.ReadDir(filepath.Dir(path))
@@ -268,8 +262,7 @@ func TestCopyRefuses(t *testing.T) {
 	require.Equal(t, "/proc", dir)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	coll, err := db.Open(storetest.Info("pods"))
-	require.NoError(t, err)
+	coll := openCollection(t, db, storetest.Info("pods"))
 	r, err := coll.Replace()
 	require.NoError(t, err)
 	for i := range 5000 {
@@ -290,8 +283,7 @@ func TestOrigin(t *testing.T) {
 	require.Empty(t, origin)
 	require.NoError(t, db.SetOrigin("elsewhere"))
 	require.NoError(t, db.Close())
-	db, err = bolt.Open(path, bolt.Options{})
-	require.NoError(t, err)
+	db = openDB(t, path, bolt.Options{})
 	defer db.Close()
 	origin, err = db.Origin()
 	require.NoError(t, err)

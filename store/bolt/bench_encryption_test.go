@@ -71,7 +71,7 @@ func BenchmarkEncryption(b *testing.B) {
 		})
 		b.Run("apply/"+is.name, func(b *testing.B) { // until all of it is flushed and folded
 			db := openDB(b, f.copy(b), opts)
-			c := openCollection(b, db, f.dataset)
+			c := openCollection(b, db, f.dataset.info)
 			pool := f.pool(b)
 			b.ReportAllocs()
 			b.ResetTimer()
@@ -96,8 +96,7 @@ func benchFirstRead(b *testing.B, f *fixture, opts bolt.Options) {
 	for range b.N {
 		start := cpuTime(b)
 		db := openDB(b, f.path, opts)
-		v, err := db.View(f.info.ID)
-		require.NoError(b, err)
+		v := view(b, db, f.info.ID)
 		for _, err := range v.Objects("", "") {
 			require.NoError(b, err)
 			break

@@ -122,7 +122,7 @@ func (f *fixture) hour(b *testing.B, changed, rate int) (h hour) {
 	before := liveHeap()
 	sim := newSimClock()
 	db := openDB(b, path, bolt.Options{Clock: sim})
-	c := openCollection(b, db, f.dataset)
+	c := openCollection(b, db, f.dataset.info)
 	s := newSource("hour", rate)
 	version := 3
 	// changes applies n changes, one by one if they are few and in one batch otherwise, and advances
@@ -178,8 +178,7 @@ func plainBytes(b *testing.B, f *fixture) float64 {
 	const changes = 500
 	path := filepath.Join(b.TempDir(), "plain.db")
 	var keys, records [][]byte
-	src, err := bbolt.Open(f.path, 0o600, &bbolt.Options{ReadOnly: true})
-	require.NoError(b, err)
+	src := openRaw(b, f.path, &bbolt.Options{ReadOnly: true})
 	require.NoError(b, src.View(func(tx *bbolt.Tx) error {
 		all := tx.Bucket([]byte("c")).Bucket([]byte(f.info.ID))
 		return all.ForEachBucket(func(gen []byte) error {
@@ -190,8 +189,7 @@ func plainBytes(b *testing.B, f *fixture) float64 {
 		})
 	}))
 	require.NoError(b, src.Close())
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{FreelistType: bbolt.FreelistMapType, InitialMmapSize: 1 << 30})
-	require.NoError(b, err)
+	db := openRaw(b, path, &bbolt.Options{FreelistType: bbolt.FreelistMapType, InitialMmapSize: 1 << 30})
 	objects, state := []byte("objects"), []byte("state")
 	require.NoError(b, db.Update(func(tx *bbolt.Tx) error {
 		o, err := tx.CreateBucket(objects)

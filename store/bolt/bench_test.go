@@ -43,7 +43,7 @@ func newFixtureUnder(b *testing.B, d dataset, count int, keys bolt.Keyring) *fix
 	d.count = count
 	f := &fixture{dataset: d, path: filepath.Join(b.TempDir(), "list.db")}
 	db := openDB(b, f.path, bolt.Options{Keys: keys})
-	c := openCollection(b, db, d)
+	c := openCollection(b, db, d.info)
 	r, err := c.Replace()
 	require.NoError(b, err)
 	for order := d.listOrder(b); len(order) > 0; {
@@ -59,18 +59,6 @@ func newFixtureUnder(b *testing.B, d dataset, count int, keys bolt.Keyring) *fix
 	require.NoError(b, r.Commit(checkpointAt(storetest.PodRV(0, 2), time.Now())))
 	require.NoError(b, db.Close())
 	return f
-}
-
-func openDB(b *testing.B, path string, opts bolt.Options) *bolt.DB {
-	db, err := bolt.Open(path, opts)
-	require.NoError(b, err)
-	return db
-}
-
-func openCollection(b *testing.B, db *bolt.DB, d dataset) store.Collection {
-	c, err := db.Open(d.info)
-	require.NoError(b, err)
-	return c
 }
 
 // copy copies the database to a path of its own.
@@ -96,7 +84,7 @@ func copyFile(b *testing.B, from, to string) {
 func (f *fixture) withJournal(b *testing.B) string {
 	live := f.copy(b)
 	db := openDB(b, live, bolt.Options{FlushInterval: 24 * time.Hour})
-	c := openCollection(b, db, f.dataset)
+	c := openCollection(b, db, f.dataset.info)
 	s := newSource("journal", f.count)
 	path := filepath.Join(b.TempDir(), "journal.db")
 	for n, bytes, cells := 0, 0, 0; ; n++ {
@@ -139,10 +127,9 @@ func BenchmarkOpen(b *testing.B) {
 						start, cpu := time.Now(), cpuTime(b)
 						db := openDB(b, path, bolt.Options{})
 						if who == "agent" {
-							openCollection(b, db, f.dataset)
+							openCollection(b, db, f.dataset.info)
 						}
-						v, err := db.View(f.info.ID)
-						require.NoError(b, err)
+						v := view(b, db, f.info.ID)
 						for _, err := range v.Objects("", "") {
 							require.NoError(b, err)
 							break
@@ -205,14 +192,12 @@ func BenchmarkRead(b *testing.B) {
 			b.ReportMetric(100*float64(info.Size())/float64(f.bytes), "%-of-kept")
 		})
 		db := openDB(b, f.path, bolt.Options{})
-		v, err := db.View(f.info.ID)
-		require.NoError(b, err)
+		v := view(b, db, f.info.ID)
 		v.Close()
 		b.Run(d.name+"/scan", func(b *testing.B) { benchScan(b, db, f) })
 		b.Run(d.name+"/headers", func(b *testing.B) {
 			for range b.N {
-				v, err := db.View(f.info.ID)
-				require.NoError(b, err)
+				v := view(b, db, f.info.ID)
 				for _, err := range v.Headers("", "") {
 					if err != nil {
 						b.Fatal(err) // require would be a third of the time
@@ -229,15 +214,13 @@ func BenchmarkRead(b *testing.B) {
 			keys = append(keys, o.Key())
 		}
 		b.Run(d.name+"/get", func(b *testing.B) {
-			v, err := db.View(f.info.ID)
-			require.NoError(b, err)
+			v := view(b, db, f.info.ID)
 			defer func() { v.Close() }()
 			start := cpuTime(b)
 			for n := range b.N {
 				if n%4096 == 4095 {
 					v.Close() // views have a time limit
-					v, err = db.View(f.info.ID)
-					require.NoError(b, err)
+					v = view(b, db, f.info.ID)
 				}
 				if _, err := v.Get(keys[n%4096]); err != nil {
 					b.Fatal(err)
@@ -265,8 +248,7 @@ func benchScan(b *testing.B, db *bolt.DB, f *fixture) {
 	var bytes int64
 	start := cpuTime(b)
 	for range b.N {
-		v, err := db.View(f.info.ID)
-		require.NoError(b, err)
+		v := view(b, db, f.info.ID)
 		for o, err := range v.Objects("", "") {
 			if err != nil {
 				b.Fatal(err)
@@ -303,7 +285,7 @@ func BenchmarkApply(b *testing.B) {
 		for _, batch := range []int{1, 100} {
 			b.Run(fmt.Sprintf("%s/memory/batch-%d", d.name, batch), func(b *testing.B) {
 				db := openDB(b, f.copy(b), bolt.Options{FlushInterval: 24 * time.Hour})
-				c := openCollection(b, db, f.dataset)
+				c := openCollection(b, db, f.dataset.info)
 				var used time.Duration
 				b.ResetTimer()
 				start := cpuTime(b)
@@ -325,7 +307,7 @@ func BenchmarkApply(b *testing.B) {
 			})
 			b.Run(fmt.Sprintf("%s/sustained/batch-%d", d.name, batch), func(b *testing.B) {
 				db := openDB(b, f.copy(b), bolt.Options{})
-				c := openCollection(b, db, f.dataset)
+				c := openCollection(b, db, f.dataset.info)
 				b.ResetTimer()
 				start := cpuTime(b)
 				for n := 0; n < b.N; n += batch {
@@ -368,7 +350,7 @@ func BenchmarkViewBesideWrites(b *testing.B) {
 		for _, batch := range []int{1, 100} {
 			b.Run(fmt.Sprintf("%s/batch-%d", d.name, batch), func(b *testing.B) {
 				db := openDB(b, f.copy(b), bolt.Options{})
-				c := openCollection(b, db, f.dataset)
+				c := openCollection(b, db, f.dataset.info)
 				var stop atomic.Bool
 				var writer sync.WaitGroup
 				var written atomic.Int64

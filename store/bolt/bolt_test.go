@@ -113,9 +113,8 @@ func suite(t *testing.T, opts bolt.Options, folding bool) {
 }
 
 // checkFile runs bbolt's own consistency check.
-func checkFile(t require.TestingT, path string) {
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true})
-	require.NoError(t, err)
+func checkFile(t tester, path string) {
+	db := openRaw(t, path, &bbolt.Options{ReadOnly: true})
 	defer db.Close()
 	require.NoError(t, db.View(func(tx *bbolt.Tx) error {
 		for err := range tx.Check() {
@@ -127,8 +126,7 @@ func checkFile(t require.TestingT, path string) {
 
 func newDB(t *testing.T, opts bolt.Options) (*bolt.DB, string) {
 	path := filepath.Join(t.TempDir(), "cache.db")
-	db, err := bolt.Open(path, opts)
-	require.NoError(t, err)
+	db := openDB(t, path, opts)
 	t.Cleanup(func() { _ = db.Close() })
 	return db, path
 }
@@ -154,8 +152,7 @@ func TestReadOnly(t *testing.T) {
 	_, err = bolt.Open(path, bolt.Options{ReadOnly: true})
 	require.ErrorIs(t, err, store.ErrLocked)
 	require.NoError(t, db.Close())
-	ro, err := bolt.Open(path, bolt.Options{ReadOnly: true})
-	require.NoError(t, err)
+	ro := openDB(t, path, bolt.Options{ReadOnly: true})
 	defer ro.Close()
 	second, err := bolt.Open(path, bolt.Options{ReadOnly: true})
 	require.NoError(t, err, "readers do not exclude each other")
@@ -169,8 +166,7 @@ func TestReadOnly(t *testing.T) {
 func TestCorruptRecord(t *testing.T) {
 	db, path := newDB(t, bolt.Options{})
 	idx := store.FieldIndex("payload", "data.payload")
-	c, err := db.Open(storetest.Info("a"), idx)
-	require.NoError(t, err)
+	c := openCollection(t, db, storetest.Info("a"), idx)
 	var changes []store.Change
 	for i := range 20 {
 		changes = append(changes, storetest.Put(storetest.Object("ns", fmt.Sprintf("o-%02d", i), "u", "5", nil, fmt.Sprintf("value %d of many", i))))
@@ -180,11 +176,9 @@ func TestCorruptRecord(t *testing.T) {
 
 	flipRecord(t, path, "a", "ns/o-07")
 
-	db, err = bolt.Open(path, bolt.Options{})
-	require.NoError(t, err)
+	db = openDB(t, path, bolt.Options{})
 	defer db.Close()
-	c, err = db.Open(storetest.Info("a"), idx)
-	require.NoError(t, err)
+	c = openCollection(t, db, storetest.Info("a"), idx)
 	v, err := c.View()
 	require.NoError(t, err)
 	defer v.Close()
@@ -230,8 +224,7 @@ func replaceAll(t *testing.T, c store.Collection, changes []store.Change, rv int
 
 // flipRecord changes one bit in the last byte of a stored record.
 func flipRecord(t *testing.T, path, collection, key string) {
-	db, err := bbolt.Open(path, 0o600, nil)
-	require.NoError(t, err)
+	db := openRaw(t, path, nil)
 	require.NoError(t, db.Update(func(tx *bbolt.Tx) error {
 		b := tx.Bucket([]byte("c")).Bucket([]byte(collection))
 		var objects *bbolt.Bucket
@@ -254,24 +247,20 @@ func flipRecord(t *testing.T, path, collection, key string) {
 // A record that is stored under the key of another is corrupt.
 func TestMovedRecord(t *testing.T) {
 	db, path := newDB(t, bolt.Options{})
-	c, err := db.Open(storetest.Info("a"))
-	require.NoError(t, err)
+	c := openCollection(t, db, storetest.Info("a"))
 	replaceAll(t, c, []store.Change{storetest.Put(storetest.Object("ns", "a", "u", "5", nil, "x"))}, 9)
 	require.NoError(t, db.Close())
-	raw, err := bbolt.Open(path, 0o600, nil)
-	require.NoError(t, err)
+	raw := openRaw(t, path, nil)
 	require.NoError(t, raw.Update(func(tx *bbolt.Tx) error {
 		b := tx.Bucket([]byte("c")).Bucket([]byte("a")).Bucket([]byte("g1")).Bucket([]byte("objects"))
 		return b.Put([]byte("ns/b"), append([]byte(nil), b.Get([]byte("ns/a"))...))
 	}))
 	require.NoError(t, raw.Close())
-	db, err = bolt.Open(path, bolt.Options{ReadOnly: true})
-	require.NoError(t, err)
+	db = openDB(t, path, bolt.Options{ReadOnly: true})
 	defer db.Close()
-	v, err := db.View("a")
-	require.NoError(t, err)
+	v := view(t, db, "a")
 	defer v.Close()
-	_, err = v.Get("ns/a")
+	_, err := v.Get("ns/a")
 	require.NoError(t, err)
 	_, err = v.Get("ns/b")
 	require.ErrorAs(t, err, new(*store.CorruptionError))
@@ -281,8 +270,7 @@ func TestMovedRecord(t *testing.T) {
 // before the replacement.
 func TestCrashDuringReplacement(t *testing.T) {
 	db, path := newDB(t, bolt.Options{ReplaceBudget: 1})
-	c, err := db.Open(storetest.Info("a"))
-	require.NoError(t, err)
+	c := openCollection(t, db, storetest.Info("a"))
 	replaceAll(t, c, []store.Change{storetest.Put(storetest.Object("ns", "old", "u", "5", nil, "x"))}, 9)
 	r, err := c.Replace()
 	require.NoError(t, err)
@@ -294,10 +282,8 @@ func TestCrashDuringReplacement(t *testing.T) {
 	require.NoError(t, r.Abort())
 	require.Equal(t, 2, generations(t, crashed, "a"))
 
-	db, err = bolt.Open(crashed, bolt.Options{})
-	require.NoError(t, err)
-	v, err := db.View("a")
-	require.NoError(t, err)
+	db = openDB(t, crashed, bolt.Options{})
+	v := view(t, db, "a")
 	require.Equal(t, "9", v.State().RV)
 	_, err = v.Get("ns/old")
 	require.NoError(t, err)
@@ -310,8 +296,7 @@ func TestCrashDuringReplacement(t *testing.T) {
 }
 
 func generations(t *testing.T, path, collection string) (n int) {
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true})
-	require.NoError(t, err)
+	db := openRaw(t, path, &bbolt.Options{ReadOnly: true})
 	defer db.Close()
 	require.NoError(t, db.View(func(tx *bbolt.Tx) error {
 		return tx.Bucket([]byte("c")).Bucket([]byte(collection)).ForEachBucket(func([]byte) error { n++; return nil })
@@ -321,8 +306,7 @@ func generations(t *testing.T, path, collection string) (n int) {
 
 // flipJournal changes one bit of the journal's nth entry.
 func flipJournal(t *testing.T, path string, n int) {
-	db, err := bbolt.Open(path, 0o600, nil)
-	require.NoError(t, err)
+	db := openRaw(t, path, nil)
 	require.NoError(t, db.Update(func(tx *bbolt.Tx) error {
 		b := tx.Bucket([]byte("journal"))
 		cur := b.Cursor()
@@ -342,8 +326,7 @@ func flipJournal(t *testing.T, path string, n int) {
 // when there is room again. Past a bound, Apply blocks the writer.
 func TestQuota(t *testing.T) {
 	db, path := newDB(t, bolt.Options{MaxBytes: 4 << 20, FlushInterval: time.Hour})
-	c, err := db.Open(storetest.Info("a"))
-	require.NoError(t, err)
+	c := openCollection(t, db, storetest.Info("a"))
 	replaceAll(t, c, nil, 1)
 	apply := func(n int) error {
 		var changes []store.Change
@@ -370,11 +353,9 @@ func TestQuota(t *testing.T) {
 
 	// There is room again: in this test because the quota grew.
 	require.Error(t, db.Close())
-	db, err = bolt.Open(path, bolt.Options{MaxBytes: 64 << 20, FlushInterval: time.Hour})
-	require.NoError(t, err)
+	db = openDB(t, path, bolt.Options{MaxBytes: 64 << 20, FlushInterval: time.Hour})
 	defer db.Close()
-	c, err = db.Open(storetest.Info("a"))
-	require.NoError(t, err)
+	c = openCollection(t, db, storetest.Info("a"))
 	state := c.State()
 	require.Positive(t, state.Count)
 	require.Zero(t, state.Count%50, "a batch is whole or not there")
@@ -387,8 +368,7 @@ func TestQuota(t *testing.T) {
 // many, however few bytes they are.
 func TestFoldBoundsCells(t *testing.T) {
 	db, _ := newDB(t, bolt.Options{FlushInterval: time.Hour})
-	c, err := db.Open(storetest.Info("a"))
-	require.NoError(t, err)
+	c := openCollection(t, db, storetest.Info("a"))
 	replaceAll(t, c, nil, 1)
 	folded := false
 	for n := 0; n < 40 && !folded; n++ {
@@ -428,8 +408,7 @@ func incompressible(seed int) string {
 func TestViewExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, _ := newDB(t, bolt.Options{ViewLimit: time.Minute})
-		c, err := db.Open(storetest.Info("a"))
-		require.NoError(t, err)
+		c := openCollection(t, db, storetest.Info("a"))
 		var changes []store.Change
 		for i := range 10 {
 			changes = append(changes, storetest.Put(storetest.Object("ns", fmt.Sprint(i), "u", "5", nil, "x")))
@@ -463,8 +442,7 @@ func TestViewExpires(t *testing.T) {
 func TestFileStaysBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, _ := newDB(t, bolt.Options{})
-		c, err := db.Open(storetest.Info("a"))
-		require.NoError(t, err)
+		c := openCollection(t, db, storetest.Info("a"))
 		replaceAll(t, c, nil, 1)
 		round := func(n int) {
 			v, err := c.View()

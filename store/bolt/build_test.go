@@ -25,8 +25,7 @@ var appIndex = store.LabelIndex("app", "app")
 
 // filled returns a synced collection of n objects without indexes, and its model.
 func filled(t *testing.T, db *bolt.DB, n int) (store.Collection, *storetest.Model) {
-	c, err := db.Open(storetest.Info("pods"))
-	require.NoError(t, err)
+	c := openCollection(t, db, storetest.Info("pods"))
 	model := storetest.NewModel(storetest.Info("pods"))
 	var changes []store.Change
 	for i := range n {
@@ -40,15 +39,13 @@ func filled(t *testing.T, db *bolt.DB, n int) (store.Collection, *storetest.Mode
 // reopen opens the collection and its model with other indexes, for another owner.
 func reopen(t *testing.T, db *bolt.DB, m *storetest.Model, indexes ...store.Index) store.Collection {
 	db.TakeFromOwner("pods")
-	c, err := db.Open(storetest.Info("pods"), indexes...)
-	require.NoError(t, err)
+	c := openCollection(t, db, storetest.Info("pods"), indexes...)
 	m.Open(storetest.Info("pods"), indexes...)
 	return c
 }
 
 func viewOf(t *testing.T, db *bolt.DB) store.View {
-	v, err := db.View("pods")
-	require.NoError(t, err)
+	v := view(t, db, "pods")
 	t.Cleanup(v.Close)
 	return v
 }
@@ -113,8 +110,7 @@ func TestIndexIsBuiltInSteps(t *testing.T) {
 		if i == 1 {
 			require.NoError(t, db.Fold())
 		}
-		report, err := bolt.Check(asKilled(t, path), bolt.Keyring{}, nil)
-		require.NoError(t, err)
+		report := checkReport(t, asKilled(t, path), bolt.Keyring{})
 		require.Empty(t, report.Problems)
 		require.Contains(t, report.Notes, bolt.Problem{Collection: "pods", Reason: "index app is being built"})
 	}
@@ -125,8 +121,7 @@ func TestIndexIsBuiltInSteps(t *testing.T) {
 	require.Equal(t, []string{"app"}, old.Building(), "a view does not change")
 	// A crash loses what was not flushed, and the index is that of the objects that are left.
 	for range 2 {
-		report, err := bolt.Check(asKilled(t, path), bolt.Keyring{}, nil)
-		require.NoError(t, err)
+		report := checkReport(t, asKilled(t, path), bolt.Keyring{})
 		require.Empty(t, report.Problems)
 		require.Empty(t, report.Notes)
 		require.NoError(t, db.Flush())
@@ -171,8 +166,7 @@ func TestBuilding_ReadsScan(t *testing.T) {
 	wantOwn, _ := read(after, "mine")
 	require.Equal(t, wantOwn, own)
 
-	ro, err := bolt.Open(copied, bolt.Options{ReadOnly: true})
-	require.NoError(t, err)
+	ro := openDB(t, copied, bolt.Options{ReadOnly: true})
 	defer ro.Close()
 	v := viewOf(t, ro)
 	defer v.Close()
@@ -227,8 +221,7 @@ func TestBuildAfterCrash(t *testing.T) {
 	}
 	crashed, other := asKilled(t, path), asKilled(t, path)
 
-	ro, err := bolt.Open(crashed, bolt.Options{ReadOnly: true})
-	require.NoError(t, err)
+	ro := openDB(t, crashed, bolt.Options{ReadOnly: true})
 	sameAs(t, ro, model, "app")
 	require.NoError(t, ro.Close())
 
@@ -249,8 +242,7 @@ func TestBuildAfterCrash(t *testing.T) {
 
 // indexBuckets returns the buckets of indexes and of dropped indexes that a file has.
 func indexBuckets(t *testing.T, path string) (names []string) {
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true})
-	require.NoError(t, err)
+	db := openRaw(t, path, &bbolt.Options{ReadOnly: true})
 	defer db.Close()
 	require.NoError(t, db.View(func(tx *bbolt.Tx) error {
 		pods := bucketAt(tx, "c/pods")
@@ -408,8 +400,7 @@ func TestCloseEndsBuild(t *testing.T) {
 	require.NoError(t, db.Close())
 	require.Less(t, read.Load(), int64(5000))
 
-	db, err := bolt.Open(path, bolt.Options{})
-	require.NoError(t, err)
+	db = openDB(t, path, bolt.Options{})
 	defer db.Close()
 	sameAs(t, db, model, "app")
 	reopen(t, db, model, appIndex)

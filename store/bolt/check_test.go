@@ -32,10 +32,8 @@ func sampleFile(t testing.TB) string { return sampleFileUnder(t, bolt.Keyring{})
 func sampleFileUnder(t testing.TB, keys bolt.Keyring) string {
 	dir := t.TempDir()
 	live := filepath.Join(dir, "live.db")
-	db, err := bolt.Open(live, bolt.Options{FlushInterval: time.Hour, Writer: "test", Keys: keys})
-	require.NoError(t, err)
-	pods, err := db.Open(storetest.Info("pods"), append(lifeIndexes(), mine)...)
-	require.NoError(t, err)
+	db := openDB(t, live, bolt.Options{FlushInterval: time.Hour, Writer: "test", Keys: keys})
+	pods := openCollection(t, db, storetest.Info("pods"), append(lifeIndexes(), mine)...)
 	var changes []store.Change
 	for i := range 41 {
 		changes = append(changes, storetest.Put(sampleObject(i, i+1)))
@@ -44,8 +42,7 @@ func sampleFileUnder(t testing.TB, keys bolt.Keyring) string {
 	require.NoError(t, err)
 	require.NoError(t, r.Apply(changes))
 	require.NoError(t, r.Commit(storetest.Checkpoint(100)))
-	nodes, err := db.Open(storetest.Info("nodes"))
-	require.NoError(t, err)
+	nodes := openCollection(t, db, storetest.Info("nodes"))
 	require.NoError(t, nodes.Apply(store.Batch{Changes: []store.Change{storetest.Put(storetest.Object("", "edge-1", "u-1", "7", nil, "x"))}}))
 	require.NoError(t, pods.Apply(store.Batch{
 		Changes:    []store.Change{storetest.Put(sampleObject(2, 101)), {Key: sampleObject(40, 0).Key(), RV: "102"}},
@@ -77,8 +74,7 @@ func sampleObject(i, rv int) *object.Object {
 
 // edit changes a file through bbolt.
 func edit(t testing.TB, path string, fn func(*bbolt.Tx) error) {
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{NoSync: true})
-	require.NoError(t, err)
+	db := openRaw(t, path, &bbolt.Options{NoSync: true})
 	require.NoError(t, db.Update(func(tx *bbolt.Tx) error { return errors.Join(fn(tx), bolt.Sign(tx, false)) }))
 	require.NoError(t, db.Close())
 }
@@ -221,8 +217,7 @@ func TestCheckFinds(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "cache.db")
 			require.NoError(t, os.WriteFile(path, raw, 0o600))
 			edit(t, path, x.damage)
-			report, err := bolt.Check(path, bolt.Keyring{}, nil)
-			require.NoError(t, err)
+			report := checkReport(t, path, bolt.Keyring{})
 			require.False(t, report.OK())
 			for _, p := range report.Problems {
 				if p.Collection == x.collection && p.Key == x.key && strings.Contains(p.Reason, x.reason) {
@@ -240,8 +235,7 @@ func TestCheckPages(t *testing.T) {
 	whole, err := os.ReadFile(path)
 	require.NoError(t, err)
 	leaf := uint64(0)
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true})
-	require.NoError(t, err)
+	db := openRaw(t, path, &bbolt.Options{ReadOnly: true})
 	require.NoError(t, db.View(func(tx *bbolt.Tx) error {
 		leaf = uint64(bucketAt(tx, "c/pods/g1/objects").RootPage())
 		return nil
@@ -273,8 +267,7 @@ func TestCheckPages(t *testing.T) {
 			x.damage(b[at:])
 			path := filepath.Join(t.TempDir(), "cache.db")
 			require.NoError(t, os.WriteFile(path, b, 0o600))
-			report, err := bolt.Check(path, bolt.Keyring{}, nil)
-			require.NoError(t, err)
+			report := checkReport(t, path, bolt.Keyring{})
 			require.False(t, report.OK())
 			require.Contains(t, fmt.Sprint(report.Problems), x.reason)
 			require.Equal(t, x.name != "keys", report.Unsafe)
@@ -307,8 +300,7 @@ func TestCheckRefuses(t *testing.T) {
 	_, err = bolt.Check(newer, bolt.Keyring{}, nil)
 	require.ErrorIs(t, err, store.ErrNewerFormat)
 
-	db, err := bolt.Open(path, bolt.Options{})
-	require.NoError(t, err)
+	db := openDB(t, path, bolt.Options{})
 	_, err = bolt.Check(path, bolt.Keyring{}, nil)
 	require.ErrorIs(t, err, store.ErrLocked)
 	require.NoError(t, db.Close())
@@ -327,8 +319,7 @@ func TestCheckBounds(t *testing.T) {
 		_, err := bucketAt(tx, "c/pods").CreateBucket([]byte("g2"))
 		return err
 	})
-	report, err := bolt.Check(path, bolt.Keyring{}, nil)
-	require.NoError(t, err)
+	report := checkReport(t, path, bolt.Keyring{})
 	require.EqualValues(t, 500, report.ProblemCount)
 	require.Len(t, report.Problems, 100)
 	require.Contains(t, report.Notes, bolt.Problem{Collection: "pods", Reason: "g2 is what a replacement left that did not end; the next opening deletes it"})

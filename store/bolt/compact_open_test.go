@@ -40,8 +40,7 @@ func bloatedOpened(t *testing.T, open func(string, bolt.Options) (*bolt.DB, erro
 	db, err := open(path, opts)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
-	c, err := db.Open(storetest.Info("pods"), lifeIndexes()...)
-	require.NoError(t, err)
+	c := openCollection(t, db, storetest.Info("pods"), lifeIndexes()...)
 	return db, c, model, path
 }
 
@@ -103,11 +102,9 @@ func TestCompactOpen(t *testing.T) {
 	require.NoError(t, db.Fold())
 	sameAs(t, db, model)
 	before.Equal(t, old)
-	report, err := bolt.Check(crashed, bolt.Keyring{}, nil)
-	require.NoError(t, err)
+	report := checkReport(t, crashed, bolt.Keyring{})
 	require.Empty(t, report.Problems)
-	again, err := bolt.Open(crashed, bolt.Options{})
-	require.NoError(t, err)
+	again := openDB(t, crashed, bolt.Options{})
 	defer again.Close()
 	sameAs(t, again, model)
 
@@ -132,8 +129,7 @@ func TestCompactOpen(t *testing.T) {
 func TestCompactLarge(t *testing.T) {
 	db, path := newDB(t, bolt.Options{FlushInterval: time.Hour})
 	model := storetest.NewModel(storetest.Info("pods"), appIndex)
-	c, err := db.Open(storetest.Info("pods"), appIndex)
-	require.NoError(t, err)
+	c := openCollection(t, db, storetest.Info("pods"), appIndex)
 	var puts []store.Change
 	for i := range 400 {
 		o := storetest.Object("ns", fmt.Sprintf("o-%04d", i), "u", "5", map[string]string{"app": "till"}, incompressibles(i, 12))
@@ -146,7 +142,7 @@ func TestCompactLarge(t *testing.T) {
 	sameAs(t, db, model)
 	require.NoError(t, db.Close())
 	was := content(t, path)
-	_, _, err = bolt.Compact(path, bolt.Options{})
+	_, _, err := bolt.Compact(path, bolt.Options{})
 	require.NoError(t, err)
 	require.Equal(t, was, content(t, path))
 }
@@ -206,13 +202,11 @@ func TestCompactOpenCrash(t *testing.T) {
 			change(t, c, model, 7001, storetest.Put(storetest.Object("ns", "after", "u", "7001", nil, "x")))
 			require.NoError(t, db.Fold())
 			require.NoError(t, db.Close())
-			reopened, err := bolt.Open(path, bolt.Options{HistoryRetention: storetest.HistoryRetention})
-			require.NoError(t, err)
+			reopened := openDB(t, path, bolt.Options{HistoryRetention: storetest.HistoryRetention})
 			sameAs(t, reopened, model)
 			require.NoError(t, reopened.Close())
 
-			left, err := bolt.Open(b.killed, bolt.Options{HistoryRetention: storetest.HistoryRetention})
-			require.NoError(t, err)
+			left := openDB(t, b.killed, bolt.Options{HistoryRetention: storetest.HistoryRetention})
 			sameAs(t, left, flushed)
 			require.NoError(t, left.Close())
 			require.NoFileExists(t, b.killed+".compact")
@@ -334,11 +328,9 @@ func TestCompactBesideReadersAndWriter(t *testing.T) {
 	all.Wait()
 	sameAs(t, db, model)
 	require.NoError(t, db.Close())
-	report, err := bolt.Check(path, bolt.Keyring{}, nil)
-	require.NoError(t, err)
+	report := checkReport(t, path, bolt.Keyring{})
 	require.Empty(t, report.Problems)
-	db, err = bolt.Open(path, bolt.Options{HistoryRetention: storetest.HistoryRetention})
-	require.NoError(t, err)
+	db = openDB(t, path, bolt.Options{HistoryRetention: storetest.HistoryRetention})
 	defer db.Close()
 	sameAs(t, db, model)
 }
@@ -373,11 +365,9 @@ func TestAutomaticCompaction(t *testing.T) {
 	path, model := bloatedFile(t)
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		db, err := bolt.Open(path, bolt.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
-		require.NoError(t, err)
+		db := openDB(t, path, bolt.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		defer db.Close()
-		c, err := db.Open(storetest.Info("pods"), lifeIndexes()...)
-		require.NoError(t, err)
+		c := openCollection(t, db, storetest.Info("pods"), lifeIndexes()...)
 		rv := 7000
 		fold := func(changes ...store.Change) int64 {
 			rv++
@@ -441,8 +431,7 @@ func TestCloseEndsCompaction(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrClosed)
 	require.NoError(t, <-closed)
 	require.NoFileExists(t, path+".compact")
-	db, err = bolt.Open(path, bolt.Options{})
-	require.NoError(t, err)
+	db = openDB(t, path, bolt.Options{})
 	defer db.Close()
 	sameAs(t, db, model)
 }

@@ -20,8 +20,7 @@ import (
 // content returns all entries of a file, with the sequences of buckets, but without the number of
 // the newest transaction.
 func content(t *testing.T, path string) (all []string) {
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true})
-	require.NoError(t, err)
+	db := openRaw(t, path, &bbolt.Options{ReadOnly: true})
 	defer db.Close()
 	var walk func(name string, b *bbolt.Bucket) error
 	walk = func(name string, b *bbolt.Bucket) error {
@@ -62,8 +61,7 @@ var (
 
 func makeBloated(t *testing.T) {
 	db, live := newDB(t, bolt.Options{FlushInterval: time.Hour})
-	c, err := db.Open(storetest.Info("pods"), lifeIndexes()...)
-	require.NoError(t, err)
+	c := openCollection(t, db, storetest.Info("pods"), lifeIndexes()...)
 	model := storetest.NewModel(storetest.Info("pods"), lifeIndexes()...)
 	var puts, deletes []store.Change
 	for i := range 3000 {
@@ -112,14 +110,11 @@ func TestCompact(t *testing.T) {
 	require.Equal(t, was, content(t, path))
 	require.Equal(t, bolt.Clean, bolt.LastShutdown(path), "the compacted file counts as closed cleanly")
 
-	report, err := bolt.Check(path, bolt.Keyring{}, nil)
-	require.NoError(t, err)
+	report := checkReport(t, path, bolt.Keyring{})
 	require.Empty(t, report.Problems)
-	db, err := bolt.Open(path, bolt.Options{})
-	require.NoError(t, err)
+	db := openDB(t, path, bolt.Options{})
 	defer db.Close()
-	v, err := db.View("pods")
-	require.NoError(t, err)
+	v := view(t, db, "pods")
 	defer v.Close()
 	model.Equal(t, v)
 }
@@ -170,8 +165,7 @@ func TestCompactRefuses(t *testing.T) {
 	require.Equal(t, filepath.Dir(path), dir)
 	unchanged()
 
-	reader, err := bolt.Open(path, bolt.Options{ReadOnly: true})
-	require.NoError(t, err)
+	reader := openDB(t, path, bolt.Options{ReadOnly: true})
 	_, _, err = bolt.Compact(path, bolt.Options{})
 	require.ErrorIs(t, err, store.ErrLocked)
 	require.NoError(t, reader.Close())

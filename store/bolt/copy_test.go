@@ -20,8 +20,7 @@ import (
 // page is not in the file, the compaction ends with an error, and the database can still be closed.
 func TestCompact_UnreadablePage_Fails(t *testing.T) {
 	db, path := newDB(t, bolt.Options{})
-	c, err := db.Open(storetest.Info("pods"))
-	require.NoError(t, err)
+	c := openCollection(t, db, storetest.Info("pods"))
 	noise := make([]byte, 60_000) // which does not compress
 	random := rand.New(rand.NewPCG(1, 1))
 	for i := range noise {
@@ -35,8 +34,7 @@ func TestCompact_UnreadablePage_Fails(t *testing.T) {
 
 	// Move the page to the end of the file and cut the file short, as if the disk did not give the
 	// page back.
-	bdb, err := bbolt.Open(path, 0o600, nil)
-	require.NoError(t, err)
+	bdb := openRaw(t, path, nil)
 	require.NoError(t, bdb.Update(func(tx *bbolt.Tx) error {
 		b := bucketAt(tx, "c/pods/g1/objects")
 		return b.Put([]byte("ns/large"), append([]byte{}, b.Get([]byte("ns/large"))...))

@@ -165,15 +165,12 @@ func (l *life) crash(t *rapid.T) {
 	l.path = filepath.Join(l.dir, fmt.Sprintf("%d.db", l.files))
 	require.NoError(t, os.WriteFile(l.path, raw, 0o600))
 
-	report, err := bolt.Check(l.path, l.keys, nil)
-	require.NoError(t, err)
+	report := checkReport(t, l.path, l.keys)
 	require.Empty(t, report.Problems)
 
 	// The state as a reader without an agent sees it.
-	ro, err := bolt.Open(l.path, bolt.Options{ReadOnly: true, Keys: l.keys})
-	require.NoError(t, err)
-	v, err := ro.View("pods")
-	require.NoError(t, err)
+	ro := openDB(t, l.path, bolt.Options{ReadOnly: true, Keys: l.keys})
+	v := view(t, ro, "pods")
 	at := -1
 	var diffs []error
 	for i, m := range l.since {
@@ -222,8 +219,7 @@ func crashModel(t *rapid.T, keys bolt.Keyring) {
 	defer func() {
 		l.closeViews()
 		require.NoError(t, l.db.Close())
-		report, err := bolt.Check(l.path, l.keys, nil)
-		require.NoError(t, err)
+		report := checkReport(t, l.path, l.keys)
 		require.Empty(t, report.Problems)
 		require.NoError(t, os.RemoveAll(dir))
 	}()
@@ -313,8 +309,7 @@ func crashModel(t *rapid.T, keys bolt.Keyring) {
 // If an entry of the journal is corrupt, it and the later ones are lost, and none before it.
 func TestCorruptJournal(t *testing.T) {
 	db, path := newDB(t, bolt.Options{FlushInterval: time.Hour})
-	c, err := db.Open(storetest.Info("pods"))
-	require.NoError(t, err)
+	c := openCollection(t, db, storetest.Info("pods"))
 	replaceAll(t, c, nil, 1)
 	for i := range 5 {
 		require.NoError(t, c.Apply(store.Batch{
@@ -329,12 +324,10 @@ func TestCorruptJournal(t *testing.T) {
 	require.NoError(t, os.WriteFile(crashed, raw, 0o600))
 	flipJournal(t, crashed, 3)
 
-	db, err = bolt.Open(crashed, bolt.Options{})
-	require.NoError(t, err)
+	db = openDB(t, crashed, bolt.Options{})
 	require.ErrorAs(t, db.JournalCorruption(), new(*store.CorruptionError))
 	check := func(db *bolt.DB) {
-		v, err := db.View("pods")
-		require.NoError(t, err)
+		v := view(t, db, "pods")
 		defer v.Close()
 		require.Equal(t, "12", v.State().RV)
 		require.EqualValues(t, 3, v.State().Count)
@@ -345,8 +338,7 @@ func TestCorruptJournal(t *testing.T) {
 	}
 	check(db)
 	require.NoError(t, db.Close())
-	db, err = bolt.Open(crashed, bolt.Options{})
-	require.NoError(t, err)
+	db = openDB(t, crashed, bolt.Options{})
 	defer db.Close()
 	require.NoError(t, db.JournalCorruption(), "the corrupt part of the journal is gone after an opening")
 	check(db)
@@ -355,8 +347,7 @@ func TestCorruptJournal(t *testing.T) {
 // halfFold makes a file in which a fold is half done. Its journal has five entries.
 func halfFold(t *testing.T) (path string) {
 	db, live := newDB(t, bolt.Options{FlushInterval: time.Hour})
-	c, err := db.Open(storetest.Info("pods"))
-	require.NoError(t, err)
+	c := openCollection(t, db, storetest.Info("pods"))
 	replaceAll(t, c, nil, 1)
 	for i := range 5 {
 		require.NoError(t, c.Apply(store.Batch{
@@ -387,10 +378,8 @@ func TestJournal_CorruptInHalfDoneFold_IsRefused(t *testing.T) {
 	require.ErrorAs(t, err, new(*store.CorruptionError))
 
 	path = halfFold(t)
-	db, err := bolt.Open(path, bolt.Options{FlushInterval: time.Hour})
-	require.NoError(t, err)
-	c, err := db.Open(storetest.Info("pods"))
-	require.NoError(t, err)
+	db := openDB(t, path, bolt.Options{FlushInterval: time.Hour})
+	c := openCollection(t, db, storetest.Info("pods"))
 	require.NoError(t, c.Apply(store.Batch{Checkpoint: storetest.Checkpoint(99)}))
 	require.NoError(t, db.Flush())
 	raw, err := os.ReadFile(path)
@@ -399,12 +388,10 @@ func TestJournal_CorruptInHalfDoneFold_IsRefused(t *testing.T) {
 	path = filepath.Join(t.TempDir(), "crashed.db")
 	require.NoError(t, os.WriteFile(path, raw, 0o600))
 	flipJournal(t, path, 5)
-	db, err = bolt.Open(path, bolt.Options{})
-	require.NoError(t, err)
+	db = openDB(t, path, bolt.Options{})
 	defer db.Close()
 	require.ErrorAs(t, db.JournalCorruption(), new(*store.CorruptionError))
-	v, err := db.View("pods")
-	require.NoError(t, err)
+	v := view(t, db, "pods")
 	defer v.Close()
 	require.Equal(t, "14", v.State().RV)
 	require.EqualValues(t, 5, v.State().Count)
@@ -414,24 +401,20 @@ func TestJournal_CorruptInHalfDoneFold_IsRefused(t *testing.T) {
 // shut down cleanly, and nothing is half done.
 func completesFold(t *testing.T, path string, objects int) {
 	t.Helper()
-	db, err := bolt.Open(path, bolt.Options{})
-	require.NoError(t, err)
-	v, err := db.View("pods")
-	require.NoError(t, err)
+	db := openDB(t, path, bolt.Options{})
+	v := view(t, db, "pods")
 	require.EqualValues(t, objects, v.State().Count)
 	v.Close()
 	require.NoError(t, db.Close())
 	require.Equal(t, bolt.Clean, bolt.LastShutdown(path))
-	report, err := bolt.Check(path, bolt.Keyring{}, nil)
-	require.NoError(t, err)
+	report := checkReport(t, path, bolt.Keyring{})
 	require.Empty(t, report.Notes)
 }
 
 // If the last fold fails when the file is closed, the file is not marked as shut down cleanly.
 func TestFold_FailedAtClose_IsNotCleanShutdown(t *testing.T) {
 	db, path := newDB(t, bolt.Options{FlushInterval: time.Hour})
-	c, err := db.Open(storetest.Info("pods"))
-	require.NoError(t, err)
+	c := openCollection(t, db, storetest.Info("pods"))
 	replaceAll(t, c, nil, 1)
 	require.NoError(t, c.Apply(store.Batch{Changes: []store.Change{storetest.Put(storetest.Object("ns", "a", "u", "9", nil, "x"))}, Checkpoint: storetest.Checkpoint(9)}))
 	require.NoError(t, db.Flush())
@@ -439,8 +422,7 @@ func TestFold_FailedAtClose_IsNotCleanShutdown(t *testing.T) {
 	failed := errors.New("the fold failed")
 	require.ErrorIs(t, db.CloseFailing(failed), failed)
 	require.Equal(t, bolt.Crashed, bolt.LastShutdown(path))
-	report, err := bolt.Check(path, bolt.Keyring{}, nil)
-	require.NoError(t, err)
+	report := checkReport(t, path, bolt.Keyring{})
 	require.Empty(t, report.Problems)
 	require.Contains(t, fmt.Sprint(report.Notes), "half done")
 
@@ -450,8 +432,7 @@ func TestFold_FailedAtClose_IsNotCleanShutdown(t *testing.T) {
 // If a process is killed while Close folds, the file is not marked as shut down cleanly.
 func TestFold_HalfDone_IsNotCleanShutdown(t *testing.T) {
 	db, path := newDB(t, bolt.Options{FlushInterval: time.Hour})
-	c, err := db.Open(storetest.Info("pods"))
-	require.NoError(t, err)
+	c := openCollection(t, db, storetest.Info("pods"))
 	replaceAll(t, c, nil, 1)
 	var puts []store.Change
 	for i := range 300 { // some slices
@@ -463,14 +444,12 @@ func TestFold_HalfDone_IsNotCleanShutdown(t *testing.T) {
 	db.OnCommit(func() { killed = append(killed, asKilled(t, path)) })
 	require.NoError(t, db.Close())
 	require.Equal(t, bolt.Clean, bolt.LastShutdown(path))
-	report, err := bolt.Check(path, bolt.Keyring{}, nil)
-	require.NoError(t, err)
+	report := checkReport(t, path, bolt.Keyring{})
 	require.Empty(t, report.Notes)
 
 	halves := 0
 	for _, path := range killed {
-		report, err := bolt.Check(path, bolt.Keyring{}, nil)
-		require.NoError(t, err)
+		report := checkReport(t, path, bolt.Keyring{})
 		require.Empty(t, report.Problems)
 		if strings.Contains(fmt.Sprint(report.Notes), "half done") {
 			require.Equal(t, bolt.Crashed, bolt.LastShutdown(path))
@@ -485,8 +464,7 @@ func TestFold_HalfDone_IsNotCleanShutdown(t *testing.T) {
 // flushed first: after half a fold, the buckets would be ahead of the journal.
 func TestFold_UnflushedChanges_IsAtomic(t *testing.T) {
 	db, _ := newDB(t, bolt.Options{FlushInterval: time.Hour})
-	c, err := db.Open(storetest.Info("pods"))
-	require.NoError(t, err)
+	c := openCollection(t, db, storetest.Info("pods"))
 	replaceAll(t, c, nil, 1)
 	apply := func(from, n int) {
 		var changes []store.Change
@@ -506,8 +484,7 @@ func TestFold_UnflushedChanges_IsAtomic(t *testing.T) {
 	require.Equal(t, before+1, db.Stats().Commits)
 
 	// Few cells, one of which is larger than a slice.
-	services, err := db.Open(storetest.Info("services"))
-	require.NoError(t, err)
+	services := openCollection(t, db, storetest.Info("services"))
 	replaceAll(t, services, nil, 1)
 	before = db.Stats().Commits
 	large := storetest.Put(storetest.Object("ns", "large", "u", "12", nil, incompressibles(1, 100)))

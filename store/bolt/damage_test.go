@@ -15,8 +15,7 @@ import (
 // corruptFile writes a database of 20 objects and changes the record of one.
 func corruptFile(t *testing.T, key string, damage func([]byte) []byte) (path string, m *storetest.Model) {
 	db, path := newDB(t, bolt.Options{})
-	c, err := db.Open(storetest.Info("a"), lifeIndexes()...)
-	require.NoError(t, err)
+	c := openCollection(t, db, storetest.Info("a"), lifeIndexes()...)
 	m = storetest.NewModel(storetest.Info("a"), lifeIndexes()...)
 	var changes []store.Change
 	for i := range 20 {
@@ -52,10 +51,8 @@ func TestTotalsAfterDamage(t *testing.T) {
 		for _, way := range []string{"put", "delete", "relist", "large relist"} {
 			t.Run(c.name+", "+way, func(t *testing.T) {
 				path, m := corruptFile(t, corrupt.Key(), c.damage)
-				db, err := bolt.Open(path, bolt.Options{ReplaceBudget: map[string]int{"large relist": 1}[way]})
-				require.NoError(t, err)
-				c, err := db.Open(storetest.Info("a"), lifeIndexes()...)
-				require.NoError(t, err)
+				db := openDB(t, path, bolt.Options{ReplaceBudget: map[string]int{"large relist": 1}[way]})
+				c := openCollection(t, db, storetest.Info("a"), lifeIndexes()...)
 				o := storetest.Object("site", "o-07", "uid-7", "40", corrupt.Labels(), "of another length")
 				require.Equal(t, corrupt.Key(), o.Key())
 				change := storetest.Put(o)
@@ -76,8 +73,7 @@ func TestTotalsAfterDamage(t *testing.T) {
 				require.Equal(t, m.State().Count, c.State().Count)
 				require.Equal(t, m.State().Bytes, c.State().Bytes)
 				require.NoError(t, db.Close())
-				report, err := bolt.Check(path, bolt.Keyring{}, nil)
-				require.NoError(t, err)
+				report := checkReport(t, path, bolt.Keyring{})
 				require.Empty(t, report.Problems)
 			})
 		}
@@ -103,8 +99,7 @@ func TestOnCorrupt_IsCalledForEachRead(t *testing.T) {
 	}})
 	require.NoError(t, err)
 	defer db.Close()
-	c, err := db.Open(storetest.Info("a"), lifeIndexes()...)
-	require.NoError(t, err)
+	c := openCollection(t, db, storetest.Info("a"), lifeIndexes()...)
 	require.Empty(t, take(), "nothing was read yet")
 	v, err := c.View()
 	require.NoError(t, err)
@@ -153,11 +148,9 @@ func TestCorruptDictionary(t *testing.T) {
 		v[len(v)-1] ^= 1
 		return b.Put(append([]byte(nil), k...), v)
 	})
-	db, err := bolt.Open(path, bolt.Options{})
-	require.NoError(t, err)
+	db := openDB(t, path, bolt.Options{})
 	defer db.Close()
-	v, err := db.View("a")
-	require.NoError(t, err)
+	v := view(t, db, "a")
 	defer v.Close()
 	for key := range m.Objects {
 		_, err := v.Header(key)

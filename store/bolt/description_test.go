@@ -20,23 +20,20 @@ var till = store.Description{Singular: "till", SelectableFields: []string{".spec
 // described makes a closed database with a described collection "a".
 func described(t *testing.T, keys bolt.Keyring) (path string) {
 	db, path := newDB(t, bolt.Options{Keys: keys})
-	c, err := db.Open(storetest.Info("a"))
-	require.NoError(t, err)
+	c := openCollection(t, db, storetest.Info("a"))
 	require.NoError(t, c.Describe(till))
 	require.NoError(t, db.Close())
 	return path
 }
 
 func descriptionIn(t *testing.T, path string, keys bolt.Keyring) store.Description {
-	db, err := bolt.Open(path, bolt.Options{ReadOnly: true, Keys: keys})
-	require.NoError(t, err)
+	db := openDB(t, path, bolt.Options{ReadOnly: true, Keys: keys})
 	defer db.Close()
 	return descriptionOf(t, db)
 }
 
 func descriptionOf(t *testing.T, db *bolt.DB) store.Description {
-	v, err := db.View("a")
-	require.NoError(t, err)
+	v := view(t, db, "a")
 	defer v.Close()
 	d, err := v.Description()
 	require.NoError(t, err)
@@ -54,8 +51,7 @@ func backupOf(t *testing.T, db *bolt.DB) string {
 // again is not written.
 func TestDescriptionInFile(t *testing.T) {
 	db, path := newDB(t, bolt.Options{FlushInterval: time.Hour})
-	c, err := db.Open(storetest.Info("a"))
-	require.NoError(t, err)
+	c := openCollection(t, db, storetest.Info("a"))
 	require.NoError(t, c.Describe(till))
 	require.NoError(t, db.Flush())
 	commits := db.Stats().Commits
@@ -77,10 +73,9 @@ func TestDescriptionInFile(t *testing.T) {
 // A description survives a compaction and another key, and is not in clear in an encrypted file.
 func TestDescriptionIsCopied(t *testing.T) {
 	path := described(t, bolt.Keyring{})
-	db, err := bolt.Open(path, bolt.Options{Keys: keysOf(1)})
-	require.NoError(t, err)
+	db := openDB(t, path, bolt.Options{Keys: keysOf(1)})
 	defer db.Close()
-	_, _, err = db.Compact(context.Background())
+	_, _, err := db.Compact(context.Background())
 	require.NoError(t, err)
 	require.False(t, db.Stats().EncryptionDue)
 	require.Equal(t, till, descriptionIn(t, backupOf(t, db), keysOf(1)))
@@ -99,15 +94,12 @@ func TestCorruptDescription(t *testing.T) {
 			raw[len(raw)-3] ^= 1
 			return bucketAt(tx, "c/a").Put([]byte("about"), raw)
 		})
-		report, err := bolt.Check(path, keys, nil)
-		require.NoError(t, err)
+		report := checkReport(t, path, keys)
 		require.True(t, report.Usable())
 		require.Len(t, report.Notes, 2, "notes: no list yet, corrupt description")
 		require.Contains(t, report.Notes[0].Reason, "about:")
-		db, err := bolt.Open(path, bolt.Options{Keys: keys})
-		require.NoError(t, err)
-		c, err := db.Open(storetest.Info("a"))
-		require.NoError(t, err)
+		db := openDB(t, path, bolt.Options{Keys: keys})
+		c := openCollection(t, db, storetest.Info("a"))
 		require.Zero(t, descriptionOf(t, db))
 		require.Zero(t, descriptionIn(t, backupOf(t, db), keys))
 		require.NoError(t, c.Describe(till))

@@ -106,8 +106,7 @@ func (m *marked) fill(t *testing.T, dir string, opts bolt.Options) (files map[st
 	db, err := bolt.OpenByHand(path, opts)
 	require.NoError(t, err)
 	look := func(when string) { files[when] = readFile(t, path) }
-	c, err := db.Open(storetest.Info("pods"), store.LabelIndex("app", "app"))
-	require.NoError(t, err)
+	c := openCollection(t, db, storetest.Info("pods"), store.LabelIndex("app", "app"))
 	namespaces := []string{m.name(), m.name()}
 	var all []store.Change
 	for i := range 60 {
@@ -232,10 +231,8 @@ func TestEncryption_OpenDoesNotGrowWithObjects(t *testing.T) {
 	opts := bolt.Options{Keys: bolt.Keyring{Primary: newKey(1)}, FlushInterval: time.Hour}
 	allocated := func(count int) uint64 {
 		path := filepath.Join(t.TempDir(), "cache.db")
-		db, err := bolt.Open(path, opts)
-		require.NoError(t, err)
-		c, err := db.Open(storetest.Info("pods"), store.LabelIndex("app", "app"))
-		require.NoError(t, err)
+		db := openDB(t, path, opts)
+		c := openCollection(t, db, storetest.Info("pods"), store.LabelIndex("app", "app"))
 		var all []store.Change
 		for i := range count {
 			all = append(all, storetest.Put(sampleObject(i, i+1)))
@@ -245,10 +242,8 @@ func TestEncryption_OpenDoesNotGrowWithObjects(t *testing.T) {
 
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		db, err = bolt.Open(path, opts)
-		require.NoError(t, err)
-		v, err := db.View("pods")
-		require.NoError(t, err)
+		db = openDB(t, path, opts)
+		v := view(t, db, "pods")
 		for _, err := range v.Objects("", "") {
 			require.NoError(t, err)
 			break
@@ -292,8 +287,7 @@ func TestWrongKey(t *testing.T) {
 		}
 	}
 	require.Equal(t, bolt.Crashed, bolt.LastShutdown(path), "LastShutdown needs no key")
-	report, err := bolt.Check(path, bolt.Keyring{Previous: []*bolt.EncryptionKey{newKey(2), newKey(1)}}, nil)
-	require.NoError(t, err)
+	report := checkReport(t, path, bolt.Keyring{Previous: []*bolt.EncryptionKey{newKey(2), newKey(1)}})
 	require.True(t, report.OK(), report.Problems)
 	require.Equal(t, newKey(1).ID(), report.Key)
 }

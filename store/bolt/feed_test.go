@@ -55,8 +55,7 @@ func put(i, rv int) store.Change {
 func TestHistoryRetention(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, path := newDB(t, bolt.Options{HistoryRetention: 3 * time.Hour})
-		c, err := db.Open(storetest.Info("a"))
-		require.NoError(t, err)
+		c := openCollection(t, db, storetest.Info("a"))
 		replaceAll(t, c, []store.Change{put(0, 1)}, 10)
 		for i := 1; i <= 240; i++ {
 			time.Sleep(time.Minute)
@@ -77,8 +76,7 @@ func TestHistoryRetention(t *testing.T) {
 		_, err = changesOf(t, c, "150")
 		require.ErrorAs(t, err, new(*store.TooOldError))
 		require.NoError(t, db.Close())
-		report, err := bolt.Check(path, bolt.Keyring{}, nil)
-		require.NoError(t, err)
+		report := checkReport(t, path, bolt.Keyring{})
 		require.Empty(t, report.Problems)
 		require.Empty(t, report.Notes)
 	})
@@ -96,10 +94,8 @@ func TestHistoryTrimmedAtClose(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				path := filepath.Join(t.TempDir(), "cache.db")
 				reopen := func(opts bolt.Options) (*bolt.DB, store.Collection) {
-					db, err := bolt.Open(path, opts)
-					require.NoError(t, err)
-					c, err := db.Open(storetest.Info("a"))
-					require.NoError(t, err)
+					db := openDB(t, path, opts)
+					c := openCollection(t, db, storetest.Info("a"))
 					return db, c
 				}
 				db, c := reopen(bolt.Options{})
@@ -121,8 +117,7 @@ func TestHistoryTrimmedAtClose(t *testing.T) {
 				require.Equal(t, "100", horizonOf(t, c).RV)
 				require.False(t, horizonOf(t, c).First, "a change is gone")
 				require.NoError(t, db.Close())
-				report, err := bolt.Check(path, bolt.Keyring{}, nil)
-				require.NoError(t, err)
+				report := checkReport(t, path, bolt.Keyring{})
 				require.Empty(t, report.Problems)
 			})
 		})
@@ -134,8 +129,7 @@ func TestHistoryBytes(t *testing.T) {
 	const limit = 64 << 10
 	synctest.Test(t, func(t *testing.T) {
 		db, path := newDB(t, bolt.Options{HistoryBytes: limit})
-		c, err := db.Open(storetest.Info("a"))
-		require.NoError(t, err)
+		c := openCollection(t, db, storetest.Info("a"))
 		replaceAll(t, c, nil, 10)
 		rv := 100
 		for range 10 {
@@ -159,8 +153,7 @@ func TestHistoryBytes(t *testing.T) {
 		require.Equal(t, len(lines), head.Entries)
 		require.LessOrEqual(t, head.Bytes, limit)
 		require.Greater(t, head.Bytes, limit/2)
-		report, err := bolt.Check(path, bolt.Keyring{}, nil)
-		require.NoError(t, err)
+		report := checkReport(t, path, bolt.Keyring{})
 		require.Empty(t, report.Problems)
 	})
 }
@@ -175,15 +168,12 @@ func TestCorruptHistory(t *testing.T) {
 		raw[len(raw)/2] ^= 4
 		return b.Put([]byte("history"), raw)
 	})
-	report, err := bolt.Check(path, bolt.Keyring{}, nil)
-	require.NoError(t, err)
+	report := checkReport(t, path, bolt.Keyring{})
 	require.Equal(t, []bolt.Problem{{Collection: "pods", Reason: "history: checksum does not match"}}, report.Problems)
-	db, err := bolt.Open(path, bolt.Options{})
-	require.NoError(t, err)
+	db := openDB(t, path, bolt.Options{})
 	defer db.Close()
-	pods, err := db.Open(storetest.Info("pods"), append(lifeIndexes(), mine)...)
-	require.NoError(t, err)
-	_, err = changesOf(t, pods, "100")
+	pods := openCollection(t, db, storetest.Info("pods"), append(lifeIndexes(), mine)...)
+	_, err := changesOf(t, pods, "100")
 	require.ErrorAs(t, err, new(*store.CorruptionError))
 	require.EqualValues(t, 37, pods.State().Count)
 
@@ -196,8 +186,7 @@ func TestCorruptHistory(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"121 shop/o-02"}, lines)
 	require.NoError(t, db.Close())
-	report, err = bolt.Check(path, bolt.Keyring{}, nil)
-	require.NoError(t, err)
+	report = checkReport(t, path, bolt.Keyring{})
 	require.Empty(t, report.Problems)
 }
 
@@ -216,11 +205,9 @@ func TestHistoryOfCorruptRecord(t *testing.T) {
 		}
 		return nil
 	})
-	db, err := bolt.Open(path, bolt.Options{HistoryRetention: storetest.HistoryRetention})
-	require.NoError(t, err)
+	db := openDB(t, path, bolt.Options{HistoryRetention: storetest.HistoryRetention})
 	defer db.Close()
-	pods, err := db.Open(storetest.Info("pods"), append(lifeIndexes(), mine)...)
-	require.NoError(t, err)
+	pods := openCollection(t, db, storetest.Info("pods"), append(lifeIndexes(), mine)...)
 	require.NoError(t, pods.Apply(store.Batch{Changes: []store.Change{storetest.Put(sampleObject(2, 101)), storetest.Put(sampleObject(4, 5))}}))
 	require.Equal(t, "100", horizonOf(t, pods).RV)
 	lines, err := changesOf(t, pods, "100")
@@ -233,16 +220,13 @@ func TestHistoryOfCorruptRecord(t *testing.T) {
 		b := bucketAt(tx, "c/pods/g1/objects")
 		return b.Put([]byte("shop/o-02"), []byte("x"))
 	})
-	db, err = bolt.Open(path, bolt.Options{})
-	require.NoError(t, err)
+	db = openDB(t, path, bolt.Options{})
 	defer db.Close()
-	pods, err = db.Open(storetest.Info("pods"), append(lifeIndexes(), mine)...)
-	require.NoError(t, err)
+	pods = openCollection(t, db, storetest.Info("pods"), append(lifeIndexes(), mine)...)
 	require.NoError(t, pods.Apply(store.Batch{Changes: []store.Change{{Key: "shop/o-02", RV: "120"}}, Checkpoint: storetest.Checkpoint(121)}))
 	require.Equal(t, "121", horizonOf(t, pods).RV)
 	require.NoError(t, db.Close())
-	report, err := bolt.Check(path, bolt.Keyring{}, nil)
-	require.NoError(t, err)
+	report := checkReport(t, path, bolt.Keyring{})
 	for _, p := range report.Problems {
 		require.Contains(t, p.Reason, "bytes, its state has", "only the total may differ, since the corrupt record's part is unknown")
 	}

@@ -37,8 +37,7 @@ func TestFlush_SmallBatch_Waits(t *testing.T) {
 		t.Run(x.name, func(t *testing.T) {
 			clock := newSimClock()
 			db, _ := newDB(t, bolt.Options{Clock: clock, FlushInterval: x.interval})
-			c, err := db.Open(storetest.Info("a"))
-			require.NoError(t, err)
+			c := openCollection(t, db, storetest.Info("a"))
 			replaceAll(t, c, nil, 1)
 			before := db.Stats().Commits
 			require.NoError(t, c.Apply(x.batch))
@@ -53,8 +52,7 @@ func TestFlush_SmallBatch_Waits(t *testing.T) {
 
 	clock := newSimClock()
 	db, _ := newDB(t, bolt.Options{Clock: clock, ViewLimit: 24 * time.Hour})
-	c, err := db.Open(storetest.Info("a"))
-	require.NoError(t, err)
+	c := openCollection(t, db, storetest.Info("a"))
 	replaceAll(t, c, nil, 1)
 	n, commits := 2, int64(0)
 	flushed := func() bool {

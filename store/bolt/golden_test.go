@@ -108,12 +108,10 @@ func goldenClass(name string) *object.Object {
 // another, compressed and raw records, and a journal of two entries.
 func writeGolden(t *testing.T, path string, keys bolt.Keyring) {
 	live := filepath.Join(t.TempDir(), "live.db")
-	db, err := bolt.Open(live, bolt.Options{FlushInterval: time.Hour, ReplaceBudget: 1, Writer: "golden", Keys: keys})
-	require.NoError(t, err)
+	db := openDB(t, live, bolt.Options{FlushInterval: time.Hour, ReplaceBudget: 1, Writer: "golden", Keys: keys})
 	models := goldenModels()
 	open := func(id string) store.Collection {
-		c, err := db.Open(models[id].Info, models[id].Indexes...)
-		require.NoError(t, err)
+		c := openCollection(t, db, models[id].Info, models[id].Indexes...)
 		return c
 	}
 	pods, classes := open("pods@shop"), open("priorityclasses.scheduling.k8s.io")
@@ -142,8 +140,7 @@ func writeGolden(t *testing.T, path string, keys bolt.Keyring) {
 	require.NoError(t, os.WriteFile(path, raw, 0o600))
 	require.NoError(t, r.Abort())
 	require.NoError(t, db.Close())
-	bdb, err := bbolt.Open(path, 0o600, nil)
-	require.NoError(t, err)
+	bdb := openRaw(t, path, nil)
 	require.NoError(t, bdb.Update(func(tx *bbolt.Tx) error {
 		meta := tx.Bucket([]byte("meta"))
 		last := append(binary.BigEndian.AppendUint64(nil, uint64(tx.ID())), 0)
@@ -179,25 +176,21 @@ func TestGolden(t *testing.T) {
 }
 
 func readGolden(t *testing.T, path string, keys bolt.Keyring) {
-	report, err := bolt.Check(path, keys, nil)
-	require.NoError(t, err)
+	report := checkReport(t, path, keys)
 	require.Empty(t, report.Problems)
 	require.EqualValues(t, 2, report.JournalEntries)
 	require.Equal(t, "golden", report.Writer)
 	for _, readOnly := range []bool{true, false, true} {
-		db, err := bolt.Open(path, bolt.Options{ReadOnly: readOnly, Keys: keys})
-		require.NoError(t, err)
+		db := openDB(t, path, bolt.Options{ReadOnly: readOnly, Keys: keys})
 		require.NoError(t, db.JournalCorruption())
 		infos, err := db.Collections()
 		require.NoError(t, err)
 		require.Len(t, infos, 3)
 		for id, model := range goldenModels() {
 			if !readOnly {
-				_, err := db.Open(model.Info, model.Indexes...)
-				require.NoError(t, err)
+				openCollection(t, db, model.Info, model.Indexes...)
 			}
-			v, err := db.View(id)
-			require.NoError(t, err)
+			v := view(t, db, id)
 			model.Equal(t, v)
 			v.Close()
 		}
@@ -275,8 +268,7 @@ func sum(parts ...[]byte) uint32 { return crc32.Checksum(bytes.Join(parts, nil),
 
 func readPlainly(t *testing.T, path string, secret []byte) *plain {
 	p := &plain{cells: map[string][]byte{}}
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true})
-	require.NoError(t, err)
+	db := openRaw(t, path, &bbolt.Options{ReadOnly: true})
 	defer db.Close()
 	require.Equal(t, 4096, db.Info().PageSize)
 	open := func(_ string, _, v []byte) []byte { return v }

@@ -50,14 +50,12 @@ func TestView_UnreadablePage_DoesNotEndTheProcess(t *testing.T) {
 	for _, c := range readsOfView {
 		t.Run(c.name, func(t *testing.T) {
 			path := foldedSample(t)
-			db, err := bolt.Open(path, bolt.Options{ReadOnly: true})
-			require.NoError(t, err)
+			db := openDB(t, path, bolt.Options{ReadOnly: true})
 			defer db.Close()
-			v, err := db.View("pods")
-			require.NoError(t, err)
+			v := view(t, db, "pods")
 			defer v.Close()
 			require.NoError(t, os.Truncate(path, 2*4096)) // reading the mapping behind it is a fault
-			err = c.read(v)
+			err := c.read(v)
 			stats := db.Stats()
 			// An emulator doesn't report the address of a fault, by which the store knows one.
 			if os.Getenv("SNAPCACHE_TEST_EXEC") == "" {
@@ -76,8 +74,7 @@ func TestView_Read_RestoresPanicOnFault(t *testing.T) {
 	for _, c := range readsOfView {
 		for _, set := range []bool{false, true} {
 			t.Run(c.name, func(t *testing.T) {
-				db, err := bolt.Open(foldedSample(t), bolt.Options{})
-				require.NoError(t, err)
+				db := openDB(t, foldedSample(t), bolt.Options{})
 				defer db.Close()
 				was := debug.SetPanicOnFault(set)
 				v, err := db.View("pods")

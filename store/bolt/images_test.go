@@ -43,11 +43,9 @@ func crashImages(t *testing.T, count int) {
 	random := rand.New(rand.NewPCG(7, 7))
 	dir := t.TempDir()
 	path := filepath.Join(dir, "live.db")
-	db, err := bolt.Open(path, bolt.Options{FlushInterval: time.Hour, ReplaceBudget: 3000, ViewLimit: time.Hour})
-	require.NoError(t, err)
+	db := openDB(t, path, bolt.Options{FlushInterval: time.Hour, ReplaceBudget: 3000, ViewLimit: time.Hour})
 	defer db.Close()
-	c, err := db.Open(storetest.Info("pods"), lifeIndexes()...)
-	require.NoError(t, err)
+	c := openCollection(t, db, storetest.Info("pods"), lifeIndexes()...)
 	now := storetest.NewModel(storetest.Info("pods"), lifeIndexes()...)
 	last, rv, slices := now.Clone(), 100, 0
 

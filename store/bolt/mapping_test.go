@@ -34,8 +34,7 @@ func TestTooLargeToMap(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, entries, "nothing is made for a quota that is refused")
 
-	db, err := bolt.Open(path, bolt.Options{MaxBytes: limit})
-	require.NoError(t, err)
+	db := openDB(t, path, bolt.Options{MaxBytes: limit})
 	require.NoError(t, db.Close())
 	before := readFile(t, path)
 	require.NoError(t, os.Truncate(path, limit+1)) // sparse

@@ -90,8 +90,7 @@ func TestPreviousVersion(t *testing.T) {
 	for _, file := range previousFiles {
 		t.Run(file.name, func(t *testing.T) {
 			path := storetest.Gunzip(t, file.name)
-			report, err := bolt.Check(path, bolt.Keyring{}, nil)
-			require.NoError(t, err)
+			report := checkReport(t, path, bolt.Keyring{})
 			require.Empty(t, report.Problems)
 			require.EqualValues(t, file.journal, report.JournalEntries)
 			require.Equal(t, "previous", report.Writer)
@@ -103,26 +102,22 @@ func TestPreviousVersion(t *testing.T) {
 				t.Helper()
 				require.NoError(t, db.JournalCorruption())
 				for _, m := range models {
-					v, err := db.View(m.Info.ID)
-					require.NoError(t, err)
+					v := view(t, db, m.Info.ID)
 					m.Equal(t, v)
 					v.Close()
 				}
 			}
 			readOnly := opts
 			readOnly.ReadOnly = true
-			db, err := bolt.Open(path, readOnly)
-			require.NoError(t, err)
+			db := openDB(t, path, readOnly)
 			infos, err := db.Collections()
 			require.NoError(t, err)
 			require.Len(t, infos, 3)
 			check(db)
 			require.NoError(t, db.Close())
 
-			db, err = bolt.Open(path, opts)
-			require.NoError(t, err)
-			pods, err := db.Open(models[0].Info, models[0].Indexes...)
-			require.NoError(t, err)
+			db = openDB(t, path, opts)
+			pods := openCollection(t, db, models[0].Info, models[0].Indexes...)
 			v, err := pods.View()
 			require.NoError(t, err)
 			require.ElementsMatch(t, []string{"app", "node"}, v.Indexes(), "the indexes are not built again")
@@ -144,12 +139,10 @@ func TestPreviousVersion(t *testing.T) {
 			require.NoError(t, err)
 			check(db)
 			require.NoError(t, db.Close())
-			db, err = bolt.Open(path, opts)
-			require.NoError(t, err)
+			db = openDB(t, path, opts)
 			check(db)
 			require.NoError(t, db.Close())
-			report, err = bolt.Check(path, bolt.Keyring{}, nil)
-			require.NoError(t, err)
+			report = checkReport(t, path, bolt.Keyring{})
 			require.Empty(t, report.Problems)
 		})
 	}

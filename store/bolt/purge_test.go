@@ -27,8 +27,7 @@ func noisy(collection string, i, rv int) store.Change {
 // are equal: they name their dictionaries, and each collection has its own.
 func records(t *testing.T, path string) map[string][][]byte {
 	t.Helper()
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true})
-	require.NoError(t, err)
+	db := openRaw(t, path, &bbolt.Options{ReadOnly: true})
 	defer db.Close()
 	found := map[string][][]byte{}
 	require.NoError(t, db.View(func(tx *bbolt.Tx) error {
@@ -65,15 +64,13 @@ func count(t *testing.T, path string, needles [][]byte) (n int) {
 func TestPurge(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cache.db")
 	open := func() *bolt.DB {
-		db, err := bolt.Open(path, bolt.Options{FlushInterval: time.Hour, HistoryRetention: storetest.HistoryRetention})
-		require.NoError(t, err)
+		db := openDB(t, path, bolt.Options{FlushInterval: time.Hour, HistoryRetention: storetest.HistoryRetention})
 		return db
 	}
 	db := open()
 	ids := []string{"keep", "purge"}
 	for _, id := range ids {
-		c, err := db.Open(storetest.Info(id), lifeIndexes()...)
-		require.NoError(t, err)
+		c := openCollection(t, db, storetest.Info(id), lifeIndexes()...)
 		r, err := c.Replace()
 		require.NoError(t, err)
 		for i := range 400 {
@@ -92,8 +89,7 @@ func TestPurge(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, time.Hour, refused)
 	for _, id := range ids {
-		c, err := db.Open(storetest.Info(id), lifeIndexes()...)
-		require.NoError(t, err)
+		c := openCollection(t, db, storetest.Info(id), lifeIndexes()...)
 		require.NoError(t, c.Apply(store.Batch{Changes: []store.Change{noisy(id, 2, 1002)}, Checkpoint: storetest.Checkpoint(1002)}))
 	}
 	require.NoError(t, db.Flush(), "to the journal")
@@ -104,8 +100,7 @@ func TestPurge(t *testing.T) {
 	_, err = db.View("purge")
 	require.ErrorIs(t, err, store.ErrNoCollection)
 	require.Positive(t, count(t, path, before["purge"]), "in free pages")
-	v, err := db.View("keep")
-	require.NoError(t, err)
+	v := view(t, db, "keep")
 	h, err := v.Header("ns/o0002")
 	require.NoError(t, err)
 	require.Equal(t, "1002", h.RV, "a change that was only in the journal")
@@ -128,7 +123,6 @@ func TestPurge(t *testing.T) {
 	after := records(t, path)
 	require.Len(t, after, 1)
 	require.Len(t, after["keep"], 400)
-	report, err := bolt.Check(path, bolt.Keyring{}, nil)
-	require.NoError(t, err)
+	report := checkReport(t, path, bolt.Keyring{})
 	require.True(t, report.OK(), "%v", report.Problems)
 }

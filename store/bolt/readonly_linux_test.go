@@ -33,10 +33,8 @@ func TestOrReadOnly(t *testing.T) {
 	}
 	path := filepath.Join(dir, "cache.db")
 	opts := bolt.Options{FlushInterval: time.Hour, OrReadOnly: true, ViewLimit: time.Hour}
-	db, err := bolt.Open(path, opts)
-	require.NoError(t, err)
-	c, err := db.Open(storetest.Info("a"))
-	require.NoError(t, err)
+	db := openDB(t, path, opts)
+	c := openCollection(t, db, storetest.Info("a"))
 	replaceAll(t, c, []store.Change{storetest.Put(storetest.Object("ns", "paged", "u", "1", nil, "in a page"))}, 1)
 	put := func(n int, text string) error {
 		return c.Apply(store.Batch{
@@ -49,13 +47,11 @@ func TestOrReadOnly(t *testing.T) {
 	require.Error(t, db.CloseFailing(fmt.Errorf("as if killed")))
 	remount(syscall.MS_RDONLY)
 
-	_, err = bolt.Open(path, bolt.Options{})
+	_, err := bolt.Open(path, bolt.Options{})
 	require.ErrorIs(t, err, syscall.EROFS, "only if it is asked for")
-	db, err = bolt.Open(path, opts)
-	require.NoError(t, err)
+	db = openDB(t, path, opts)
 	require.ErrorIs(t, db.Stats().FlushError, syscall.EROFS)
-	c, err = db.Open(storetest.Info("a"))
-	require.NoError(t, err)
+	c = openCollection(t, db, storetest.Info("a"))
 	require.EqualValues(t, 2, c.State().Count)
 	_, err = db.Open(storetest.Info("b"))
 	require.ErrorIs(t, err, syscall.EROFS)
@@ -88,19 +84,16 @@ func TestOrReadOnly(t *testing.T) {
 	}
 	require.EqualValues(t, 2, before.State().Count)
 	before.Close()
-	_, err = db.Open(storetest.Info("b"))
-	require.NoError(t, err)
+	openCollection(t, db, storetest.Info("b"))
 	require.NoError(t, db.Close())
 
-	report, err := bolt.Check(path, bolt.Keyring{}, nil)
-	require.NoError(t, err)
+	report := checkReport(t, path, bolt.Keyring{})
 	require.True(t, report.Usable(), "%v", report.Problems)
 	require.Empty(t, report.Problems)
 	require.Equal(t, bolt.Clean, bolt.LastShutdown(path))
 
 	// Nothing is dirty: nothing is lost when it is closed.
 	remount(syscall.MS_RDONLY)
-	db, err = bolt.Open(path, opts)
-	require.NoError(t, err)
+	db = openDB(t, path, opts)
 	require.NoError(t, db.Close())
 }

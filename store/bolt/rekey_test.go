@@ -40,12 +40,10 @@ func TestRekey(t *testing.T) {
 	m := &marked{random: rand.New(rand.NewPCG(2, 2))}
 	rv := 10_000
 	for i, keys := range []bolt.Keyring{keysOf(0), keysOf(1), keysOf(2, 1), keysOf(2), keysOf(0, 2), keysOf(3)} {
-		db, err := bolt.Open(path, bolt.Options{FlushInterval: time.Hour, Keys: keys, Logger: slog.New(slog.NewTextHandler(&log, nil))})
-		require.NoError(t, err)
+		db := openDB(t, path, bolt.Options{FlushInterval: time.Hour, Keys: keys, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		was := db.Stats()
 		require.Equal(t, i != 0 && i != 3, was.EncryptionDue, "from %q in step %d", was.EncryptionKey, i)
-		c, err := db.Open(info, indexes...)
-		require.NoError(t, err)
+		c := openCollection(t, db, info, indexes...)
 		if i == 0 {
 			var all []store.Change
 			for range 300 {
@@ -148,11 +146,9 @@ func TestRekeyOffline(t *testing.T) {
 func TestRekey_DiskFull_IsRetried(t *testing.T) {
 	path := sampleFile(t)
 	log := make(lines, 100)
-	db, err := bolt.Open(path, bolt.Options{Keys: keysOf(1), Logger: slog.New(slog.NewTextHandler(log, nil))})
-	require.NoError(t, err)
+	db := openDB(t, path, bolt.Options{Keys: keysOf(1), Logger: slog.New(slog.NewTextHandler(log, nil))})
 	_, restore := overflow(t, path)
-	c, err := db.Open(storetest.Info("pods"), append(lifeIndexes(), mine)...)
-	require.NoError(t, err)
+	c := openCollection(t, db, storetest.Info("pods"), append(lifeIndexes(), mine)...)
 	require.Contains(t, <-log, "not enough free disk")
 	require.NoError(t, c.Apply(store.Batch{Changes: []store.Change{storetest.Put(sampleObject(3, 300))}, Checkpoint: storetest.Checkpoint(300)}))
 	require.True(t, db.Stats().EncryptionDue)
@@ -160,8 +156,7 @@ func TestRekey_DiskFull_IsRetried(t *testing.T) {
 	restore()
 	require.NoError(t, db.Close(), "Close during the wait for the next try")
 	require.Empty(t, log)
-	report, err := bolt.Check(path, bolt.Keyring{}, nil)
-	require.NoError(t, err)
+	report := checkReport(t, path, bolt.Keyring{})
 	require.Empty(t, report.Problems)
 }
 

@@ -20,8 +20,7 @@ import (
 // entriesOf returns all entries of a file, by bucket.
 func entriesOf(t *testing.T, path string) (buckets []string, entries map[string][][2][]byte) {
 	entries = map[string][][2][]byte{}
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true})
-	require.NoError(t, err)
+	db := openRaw(t, path, &bbolt.Options{ReadOnly: true})
 	defer db.Close()
 	var walk func(path string, b *bbolt.Bucket) error
 	walk = func(path string, b *bbolt.Bucket) error {
@@ -98,12 +97,10 @@ func served(t *testing.T, path string, keys bolt.Keyring, versions map[string]bo
 
 // contentOf returns all content of a sound file.
 func contentOf(t *testing.T, path string, keys bolt.Keyring) (lines []string) {
-	db, err := bolt.Open(path, bolt.Options{ReadOnly: true, Keys: keys})
-	require.NoError(t, err)
+	db := openDB(t, path, bolt.Options{ReadOnly: true, Keys: keys})
 	defer db.Close()
 	for _, id := range []string{"pods", "nodes"} {
-		v, err := db.View(id)
-		require.NoError(t, err)
+		v := view(t, db, id)
 		lines = append(lines, fmt.Sprint(v.Info(), v.State()))
 		for o, err := range v.Objects("", "") {
 			require.NoError(t, err)
@@ -229,11 +226,9 @@ func TestTampering_ListRepairs(t *testing.T) {
 		return errors.Join(b.Put(of[0][0], of[1][1]), b.Put(of[1][0], of[0][1]), b.Delete(of[20][0]), b.Put(name, of[20][1]))
 	})
 	corrupt := map[string]bool{}
-	db, err := bolt.Open(path, bolt.Options{Keys: keys, OnCorrupt: func(_, key string) { corrupt[key] = true }})
-	require.NoError(t, err)
+	db := openDB(t, path, bolt.Options{Keys: keys, OnCorrupt: func(_, key string) { corrupt[key] = true }})
 	defer db.Close()
-	c, err := db.Open(storetest.Info("pods"), append(lifeIndexes(), mine)...)
-	require.NoError(t, err)
+	c := openCollection(t, db, storetest.Info("pods"), append(lifeIndexes(), mine)...)
 	v, err := c.View()
 	require.NoError(t, err)
 	broken := 0
@@ -260,8 +255,7 @@ func TestTampering_ListRepairs(t *testing.T) {
 	}
 	replaceAll(t, c, changes, 1000)
 	require.NoError(t, db.Close())
-	report, err := bolt.Check(path, keys, nil)
-	require.NoError(t, err)
+	report := checkReport(t, path, keys)
 	require.Empty(t, report.Problems)
 	require.EqualValues(t, 41, report.Collections[1].Objects)
 }
@@ -301,11 +295,9 @@ func TestTampering_MovedValue_IsRefused(t *testing.T) {
 	keys := bolt.Keyring{Primary: newKey(1)}
 	sealed := func(keys bolt.Keyring, payloads map[string]string) string {
 		path := filepath.Join(t.TempDir(), "cache.db")
-		db, err := bolt.Open(path, bolt.Options{Keys: keys})
-		require.NoError(t, err)
+		db := openDB(t, path, bolt.Options{Keys: keys})
 		for id, payload := range payloads {
-			c, err := db.Open(storetest.Info(id))
-			require.NoError(t, err)
+			c := openCollection(t, db, storetest.Info(id))
 			replaceAll(t, c, []store.Change{storetest.Put(storetest.Object("shop", "a", "u", "5", nil, payload))}, 9)
 		}
 		require.NoError(t, db.Close())
@@ -324,11 +316,9 @@ func TestTampering_MovedValue_IsRefused(t *testing.T) {
 	}{{"of another collection", other}, {"in clear", planted}} {
 		require.NoError(t, os.WriteFile(path, was, 0o600))
 		edit(t, path, func(tx *bbolt.Tx) error { return bucketAt(tx, objects).Put(name, tc.value) })
-		db, err := bolt.Open(path, bolt.Options{ReadOnly: true, Keys: keys})
-		require.NoError(t, err)
-		v, err := db.View("pods")
-		require.NoError(t, err)
-		_, err = v.Get("shop/a")
+		db := openDB(t, path, bolt.Options{ReadOnly: true, Keys: keys})
+		v := view(t, db, "pods")
+		_, err := v.Get("shop/a")
 		require.ErrorAs(t, err, new(*store.CorruptionError), tc.name)
 		_, err = v.Raw("shop/a", nil)
 		require.ErrorAs(t, err, new(*store.CorruptionError), tc.name)

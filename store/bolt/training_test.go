@@ -81,8 +81,7 @@ func dictionaries(t *testing.T, path string) (n int) {
 
 func requireSound(t *testing.T, path string) {
 	t.Helper()
-	report, err := bolt.Check(path, bolt.Keyring{}, nil)
-	require.NoError(t, err)
+	report := checkReport(t, path, bolt.Keyring{})
 	require.Empty(t, report.Problems)
 }
 
@@ -116,8 +115,7 @@ func retraining(t *testing.T, event func(*testing.T, *bolt.DB, store.Collection)
 		t.Skip("it compresses much")
 	}
 	db, path := newDB(t, bolt.Options{FlushInterval: time.Hour})
-	c, err := db.Open(storetest.Info("a"))
-	require.NoError(t, err)
+	c := openCollection(t, db, storetest.Info("a"))
 	before, after := shapes(1, 4), shapes(2, 10)
 	replaceAll(t, c, before[0], 1_000_099)
 	crashed := filepath.Join(t.TempDir(), "crashed.db")
@@ -148,11 +146,9 @@ func retraining(t *testing.T, event func(*testing.T, *bolt.DB, store.Collection)
 	require.Greater(t, worse, good*1.5)
 	require.Less(t, recovered, good*1.1)
 
-	db, err = bolt.Open(path, bolt.Options{})
-	require.NoError(t, err)
+	db = openDB(t, path, bolt.Options{})
 	defer db.Close()
-	v, err := db.View("a")
-	require.NoError(t, err)
+	v := view(t, db, "a")
 	defer v.Close()
 	for _, o := range []*object.Object{shaped(1, 0), shaped(1, 500), shaped(2, 0), shaped(2, 5000)} {
 		got, err := v.Get(o.Key())
@@ -164,8 +160,7 @@ func retraining(t *testing.T, event func(*testing.T, *bolt.DB, store.Collection)
 // A list as good as before makes no other dictionary.
 func TestNoRetraining_RatioAsBefore(t *testing.T) {
 	db, path := newDB(t, bolt.Options{})
-	c, err := db.Open(storetest.Info("a"))
-	require.NoError(t, err)
+	c := openCollection(t, db, storetest.Info("a"))
 	for i, batch := range shapes(1, 12) {
 		replaceAll(t, c, batch, 2_000_000+i)
 	}
@@ -176,8 +171,7 @@ func TestNoRetraining_RatioAsBefore(t *testing.T) {
 // Objects that come one by one make a dictionary too, if there are enough.
 func TestDictionaryOfFewObjects(t *testing.T) {
 	db, path := newDB(t, bolt.Options{})
-	c, err := db.Open(storetest.Info("a"))
-	require.NoError(t, err)
+	c := openCollection(t, db, storetest.Info("a"))
 	put := func(i int) {
 		require.NoError(t, c.Apply(store.Batch{Changes: []store.Change{storetest.Put(shaped(1, i))}}))
 	}
@@ -186,18 +180,15 @@ func TestDictionaryOfFewObjects(t *testing.T) {
 	}
 	require.NoError(t, db.Close())
 	require.Zero(t, dictionaries(t, path), "seven objects, however often")
-	db, err = bolt.Open(path, bolt.Options{})
-	require.NoError(t, err)
-	c, err = db.Open(storetest.Info("a"))
-	require.NoError(t, err)
+	db = openDB(t, path, bolt.Options{})
+	c = openCollection(t, db, storetest.Info("a"))
 	for i := range 9 {
 		put(i)
 	}
 	require.NoError(t, db.Close())
 	require.Equal(t, 1, dictionaries(t, path))
 	requireSound(t, path)
-	db, err = bolt.Open(path, bolt.Options{})
-	require.NoError(t, err)
+	db = openDB(t, path, bolt.Options{})
 	require.NoError(t, db.Drop("a"))
 	require.NoError(t, db.Close())
 	require.Zero(t, dictionaries(t, path), "dictionaries are deleted with their collection")
@@ -211,8 +202,7 @@ func TestNoRetraining(t *testing.T) {
 	d := pods
 	d.count = 2500
 	db, path := newDB(t, bolt.Options{})
-	c, err := db.Open(storetest.Info("a"))
-	require.NoError(t, err)
+	c := openCollection(t, db, storetest.Info("a"))
 	r, err := c.Replace()
 	require.NoError(t, err)
 	for order := d.listOrder(t); len(order) > 0; order = order[min(100, len(order)):] {
@@ -251,8 +241,7 @@ func TestDictionariesAreBounded(t *testing.T) {
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			db, path := newDB(t, bolt.Options{ReplaceBudget: 1 << 30})
-			c, err := db.Open(storetest.Info("a"))
-			require.NoError(t, err)
+			c := openCollection(t, db, storetest.Info("a"))
 			var batches [][]store.Change
 			for shape := 1; shape <= x.last; shape++ {
 				batches = shapes(shape, 12)
@@ -283,15 +272,13 @@ func TestDictionariesAreBounded(t *testing.T) {
 // another since.
 func TestRecords_DecoderDropped_AreDecoded(t *testing.T) {
 	db, path := newDB(t, bolt.Options{})
-	c, err := db.Open(storetest.Info("a"))
-	require.NoError(t, err)
+	c := openCollection(t, db, storetest.Info("a"))
 	var changes []store.Change
 	for _, batch := range shapes(1, 1) {
 		changes = append(changes, batch...)
 	}
 	replaceAll(t, c, changes, 9)
-	v, err := db.View("a")
-	require.NoError(t, err)
+	v := view(t, db, "a")
 	var records []store.Record
 	for r, err := range v.Records("", "") {
 		require.NoError(t, err)

@@ -30,14 +30,11 @@ func TestHistoryRetention_WrongClock(t *testing.T) {
 					var db *bolt.DB
 					var c store.Collection
 					reopen := func() {
-						var err error
 						if db != nil {
 							require.NoError(t, db.Close())
 						}
-						db, err = bolt.Open(path, bolt.Options{Clock: clk, HistoryRetention: 2 * time.Hour})
-						require.NoError(t, err)
-						c, err = db.Open(storetest.Info("a"))
-						require.NoError(t, err)
+						db = openDB(t, path, bolt.Options{Clock: clk, HistoryRetention: 2 * time.Hour})
+						c = openCollection(t, db, storetest.Info("a"))
 					}
 					applied := map[string]time.Time{}
 					requireKept := func() {

@@ -18,8 +18,7 @@ import (
 // foldedSample is sampleFile with its journal in the buckets.
 func foldedSample(t *testing.T) string {
 	path := sampleFile(t)
-	db, err := bolt.Open(path, bolt.Options{HistoryRetention: storetest.HistoryRetention})
-	require.NoError(t, err)
+	db := openDB(t, path, bolt.Options{HistoryRetention: storetest.HistoryRetention})
 	require.NoError(t, db.Fold())
 	require.NoError(t, db.Close())
 	return path
@@ -72,8 +71,7 @@ func TestValue_FlippedBit_IsCorruption(t *testing.T) {
 				if bit%7 > 0 {
 					continue // Check takes longer than the rest of the test
 				}
-				report, err := bolt.Check(path, bolt.Keyring{}, nil)
-				require.NoError(t, err)
+				report := checkReport(t, path, bolt.Keyring{})
 				require.Contains(t, report.Problems, bolt.Problem{Collection: "pods", Reason: damage.Reason}, "bit %d", bit)
 			}
 		})
@@ -83,12 +81,10 @@ func TestValue_FlippedBit_IsCorruption(t *testing.T) {
 // damageOf opens a file in which a value of the collection "pods" is corrupt, reads "nodes", and
 // returns the corruption that opening "pods" returns.
 func damageOf(t *testing.T, path string) *store.CorruptionError {
-	db, err := bolt.Open(path, bolt.Options{})
-	require.NoError(t, err)
+	db := openDB(t, path, bolt.Options{})
 	defer db.Close()
-	nodes, err := db.View("nodes")
-	require.NoError(t, err)
-	_, err = nodes.Get("edge-1")
+	nodes := view(t, db, "nodes")
+	_, err := nodes.Get("edge-1")
 	require.NoError(t, err)
 	nodes.Close()
 	var damage *store.CorruptionError
@@ -126,8 +122,7 @@ func TestCorruptGenerationStays(t *testing.T) {
 	edit(t, path, func(tx *bbolt.Tx) error {
 		return bucketAt(tx, "c/pods").Put([]byte("gen"), []byte("noise"))
 	})
-	db, err := bolt.Open(path, bolt.Options{})
-	require.NoError(t, err)
+	db := openDB(t, path, bolt.Options{})
 	require.NoError(t, db.Close())
 	edit(t, path, func(tx *bbolt.Tx) error {
 		require.NotNil(t, bucketAt(tx, "c/pods/g1/objects"))

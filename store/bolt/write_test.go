@@ -22,12 +22,10 @@ func TestApplyTakesWhatWasRead(t *testing.T) {
 		return []string{o.Labels()["app"]}
 	}}
 	path := filepath.Join(t.TempDir(), "cache.db")
-	db, err := bolt.Open(path, bolt.Options{})
-	require.NoError(t, err)
+	db := openDB(t, path, bolt.Options{})
 	defer func() { require.NoError(t, db.Close()) }()
 	info := store.Info{ID: "pods", Version: "v1", Resource: "pods"}
-	coll, err := db.Open(info, index)
-	require.NoError(t, err)
+	coll := openCollection(t, db, info, index)
 	version := func(rv string) *object.Object {
 		return storetest.Object("shop", "till", "u", rv, map[string]string{"app": "app-" + rv}, "")
 	}
@@ -54,7 +52,7 @@ func TestApplyTakesWhatWasRead(t *testing.T) {
 		return o
 	}
 	absent := coll.Lookup()
-	_, err = absent.Get("shop/till")
+	_, err := absent.Get("shop/till")
 	require.ErrorIs(t, err, store.ErrNotFound)
 	apply(version("1"), absent)
 	apply(version("2"), absent) // of a time before the object
@@ -87,14 +85,12 @@ func TestApplyTakesWhatWasRead(t *testing.T) {
 // A read of a page that the disk could not give back does not count as a key without an object.
 func TestApplyAfterUnreadableLookup(t *testing.T) {
 	path := foldedSample(t)
-	db, err := bolt.Open(path, bolt.Options{HistoryRetention: storetest.HistoryRetention})
-	require.NoError(t, err)
+	db := openDB(t, path, bolt.Options{HistoryRetention: storetest.HistoryRetention})
 	defer func() { require.NoError(t, db.Close()) }()
-	coll, err := db.Open(storetest.Info("pods"), append(lifeIndexes(), mine)...)
-	require.NoError(t, err)
+	coll := openCollection(t, db, storetest.Info("pods"), append(lifeIndexes(), mine)...)
 	before := coll.State()
 	o := sampleObject(2, 200)
-	_, err = coll.Header(o.Key())
+	_, err := coll.Header(o.Key())
 	require.NoError(t, err)
 	read := coll.Lookup()
 	_, err = read.Header("no/such")

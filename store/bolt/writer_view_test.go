@@ -18,8 +18,7 @@ func TestWriterViewEndsWithACommit(t *testing.T) {
 	db, _ := newDB(t, bolt.Options{FlushInterval: time.Hour})
 	var all []store.Collection
 	for _, id := range []string{"a", "b"} {
-		c, err := db.Open(storetest.Info(id))
-		require.NoError(t, err)
+		c := openCollection(t, db, storetest.Info(id))
 		replaceAll(t, c, nil, 1)
 		all = append(all, c)
 	}

@@ -24,7 +24,7 @@ func TestMemoryStore(t *testing.T) {
 		}
 		changes := x.run("changes", "configmaps", "--since", "1h", "--config", x.config)
 		require.Equal(t, 2, changes.code, changes.stderr)
-		require.Contains(t, changes.stderr, "the store keeps no history of changes: set store.type: bolt in the agent's configuration")
+		require.Contains(t, changes.stderr, "the store keeps no history of changes: it is in memory, see snapcache status and store.type in the agent's configuration")
 		a.stop()
 	}
 	require.NoFileExists(t, x.db)
