@@ -427,7 +427,7 @@ func TestBrowse_NoHistory(t *testing.T) {
 	defer db.Close()
 	cached(t, db)
 	s := newSite(db)
-	const why = "the store keeps no history of changes: set store.type: bolt"
+	const why = "the store keeps no history of changes: it is in memory, see snapcache status and store.type in the agent's configuration"
 	a := s.get(t, "/browse/configmaps/changes")
 	require.Equal(t, 501, a.code)
 	require.Contains(t, a.text, why)
