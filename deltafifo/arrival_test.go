@@ -22,8 +22,7 @@ func TestArrivalOrder(t *testing.T) {
 			if q.Len() == 0 {
 				return
 			}
-			b, err := q.PopBatch(t.Context())
-			require.NoError(t, err)
+			b := pop(t, q)
 			type arrival struct {
 				at    uint64
 				delta string

@@ -16,15 +16,14 @@ func TestCorrect(t *testing.T) {
 	require.ErrorContains(t, q.Correct("a", obj(t, "c", "1", 30), "9"), "a: the object is c")
 	require.NoError(t, q.Correct("a", obj(t, "a", "1", 30), "9"))
 	require.NoError(t, q.Correct("b", nil, "9"))
-	b, err := q.PopBatch(t.Context())
-	require.NoError(t, err)
+	b := pop(t, q.Queue)
 	require.Equal(t, "9", b.Watermark, "events before 30 may be still to come")
 	require.Zero(t, b.Events)
 	require.Equal(t, []KeyDeltas{
 		{Key: "a", Deltas: cache.Deltas{{Type: Corrected, Object: obj(t, "a", "1", 30)}}, Arrived: []uint64{1}},
 		{Key: "b", Deltas: cache.Deltas{{Type: Corrected, Object: cache.DeletedFinalStateUnknown{Key: "b"}}}, Arrived: []uint64{2}},
 	}, b.Deltas)
-	_, err = q.PopBatch(expired())
+	_, err := q.PopBatch(expired())
 	require.Error(t, err)
 
 	require.NoError(t, q.Delete(obj(t, "c", "1", 10)))
@@ -41,12 +40,10 @@ func TestCorrectIsRefused(t *testing.T) {
 	require.NoError(t, q.Add(obj(t, "a", "1", 10)))
 	require.NoError(t, q.Bookmark("10"))
 	require.ErrorIs(t, q.Correct("b", nil, "10"), ErrChanged, "the queue is full")
-	_, err := q.PopBatch(t.Context())
-	require.NoError(t, err)
+	pop(t, q)
 	require.NoError(t, q.Correct("b", nil, "10"), "a correction once there is room again")
-	_, err = q.PopBatch(t.Context())
-	require.NoError(t, err)
-	_, err = q.PopBatch(expired())
+	pop(t, q)
+	_, err := q.PopBatch(expired())
 	require.Error(t, err)
 
 	require.NoError(t, q.BeginReplace(t.Context(), Replace{}))

@@ -236,8 +236,7 @@ func TestTransformer(t *testing.T) {
 	require.ErrorIs(t, err, ErrUnusable)
 	require.ErrorIs(t, err, errRefused)
 	q.AbortReplace()
-	_, err = q.PopBatch(t.Context())
-	require.NoError(t, err)
+	pop(t, q.Queue)
 	require.ErrorIs(t, q.Add(obj(t, "bad", "1", 11)), ErrUnusable)
 	require.ErrorIs(t, q.Add(7), ErrUnusable)
 }
@@ -305,8 +304,7 @@ func TestResync(t *testing.T) {
 	q.Start("9")
 	require.NoError(t, q.Update(obj(t, "b", "2", 11)))
 	require.NoError(t, q.Resync())
-	b, err := q.PopBatch(t.Context())
-	require.NoError(t, err)
+	b := pop(t, q.Queue)
 	got := map[string]cache.DeltaType{}
 	for _, kd := range b.Deltas {
 		require.Len(t, kd.Deltas, 1)
@@ -329,8 +327,7 @@ func TestResyncDuringDelete(t *testing.T) {
 	q.Start("9")
 	store.then = func() {
 		require.NoError(t, q.Delete(obj(t, "a", "1", 10)))
-		b, err := q.PopBatch(t.Context())
-		require.NoError(t, err)
+		b := pop(t, q.Queue)
 		store.apply(b.Deltas)
 		_, _ = q.PopBatch(expired())
 	}

@@ -73,8 +73,7 @@ func TestWatermark(t *testing.T) {
 	require.Len(t, b.Deltas[0].Deltas, 2)
 	require.Equal(t, "10", b.Watermark, "b@11 is still pending")
 
-	b, err = q.PopBatch(t.Context())
-	require.NoError(t, err)
+	b = pop(t, q)
 	require.Equal(t, "12", b.Watermark, "the watermark of a drained queue is the newest resourceVersion")
 }
 
@@ -83,14 +82,12 @@ func TestBookmarkGoesThroughTheQueue(t *testing.T) {
 	q.Start("9")
 	require.NoError(t, q.Add(obj(t, "a", "1", 10)))
 	require.NoError(t, q.Bookmark("20"))
-	b, err := q.PopBatch(t.Context())
-	require.NoError(t, err)
+	b := pop(t, q)
 	require.Equal(t, "20", b.Watermark)
 	require.Equal(t, 1, b.Events)
 	require.Equal(t, 1, b.Bookmarks)
 	require.NoError(t, q.Bookmark("30"))
-	b, err = q.PopBatch(t.Context())
-	require.NoError(t, err)
+	b = pop(t, q)
 	require.Empty(t, b.Deltas)
 	require.Equal(t, "30", b.Watermark)
 }
@@ -99,8 +96,7 @@ func TestDeletesMerge(t *testing.T) {
 	q := New(Options{})
 	require.NoError(t, q.Delete(obj(t, "a", "1", 10)))
 	require.NoError(t, q.Delete(cache.DeletedFinalStateUnknown{Key: "a"}))
-	b, err := q.PopBatch(t.Context())
-	require.NoError(t, err)
+	b := pop(t, q)
 	require.Len(t, b.Deltas[0].Deltas, 1)
 	require.IsType(t, &object.Object{}, b.Deltas[0].Deltas[0].Object, "the delete that has the final state is kept")
 }
@@ -113,13 +109,11 @@ func TestSyntheticEventsAreNoCheckpoint(t *testing.T) {
 		q.Start(from)
 		require.NoError(t, q.Add(obj(t, "a", "1", 9)))
 		require.NoError(t, q.Add(obj(t, "b", "2", 5)))
-		b, err := q.PopBatch(t.Context())
-		require.NoError(t, err)
+		b := pop(t, q)
 		require.Equal(t, from, b.Watermark)
 		require.NoError(t, q.Bookmark("9"))
 		require.NoError(t, q.Add(obj(t, "c", "3", 10)))
-		b, err = q.PopBatch(t.Context())
-		require.NoError(t, err)
+		b = pop(t, q)
 		require.Equal(t, "10", b.Watermark)
 	}
 }
@@ -135,8 +129,7 @@ func TestReplaceProducesDifferencesOnly(t *testing.T) {
 			require.NoError(t, q.ReplaceItem(o))
 		}
 		require.NoError(t, q.EndReplace("20"))
-		b, err := q.PopBatch(t.Context())
-		require.NoError(t, err)
+		b := pop(t, q)
 		require.True(t, b.List)
 		require.True(t, b.ListDone)
 		require.Equal(t, "20", b.Watermark)
@@ -176,8 +169,7 @@ func TestReplaceCompares(t *testing.T) {
 	require.Equal(t, map[string][2]Version{"changed": {{"2", "6"}, {"2", "9"}}}, asked, "an unchanged item and a new one are not compared")
 	require.ErrorIs(t, q.ReplaceItem(obj(t, "changed", "2", 3)), refused)
 	q.AbortReplace()
-	_, err := q.PopBatch(t.Context())
-	require.NoError(t, err)
+	pop(t, q)
 	_, _ = q.PopBatch(expired())
 
 	clear(asked)
@@ -195,8 +187,7 @@ func TestKeepItem(t *testing.T) {
 		require.NoError(t, q.BeginReplace(t.Context(), Replace{Force: force}))
 		q.KeepItem("a")
 		require.NoError(t, q.EndReplace("20"))
-		b, err := q.PopBatch(t.Context())
-		require.NoError(t, err)
+		b := pop(t, q)
 		want := []string{"b"}
 		if force {
 			want = []string{"a", "b"}
@@ -225,8 +216,7 @@ func TestDropItem(t *testing.T) {
 				require.NoError(t, q.ReplaceItem(o))
 			}
 			if taken {
-				b, err := q.PopBatch(t.Context())
-				require.NoError(t, err)
+				b := pop(t, q)
 				require.Len(t, b.Deltas, 3)
 			}
 			for _, key := range []string{"a", "c", "d", "never listed"} {
@@ -238,8 +228,7 @@ func TestDropItem(t *testing.T) {
 				want["d"] = cache.Replaced
 			}
 			require.NoError(t, q.EndReplace("20"))
-			b, err := q.PopBatch(t.Context())
-			require.NoError(t, err)
+			b := pop(t, q)
 			require.True(t, b.ListDone)
 			require.True(t, b.Repeated)
 			newest := map[string]cache.DeltaType{}
@@ -270,8 +259,7 @@ func TestUnconfirmedDeletions(t *testing.T) {
 		if answer != nil {
 			q.AbortReplace()
 		}
-		b, err := q.PopBatch(t.Context())
-		require.NoError(t, err)
+		b := pop(t, q)
 		require.Equal(t, answer != nil, b.ListAborted)
 		require.Equal(t, answer == nil, b.ListDone)
 		if answer != nil {
@@ -288,8 +276,7 @@ func TestAbortedListIsDiscarded(t *testing.T) {
 	require.NoError(t, q.BeginReplace(t.Context(), Replace{}))
 	require.NoError(t, q.ReplaceItem(obj(t, "a", "1", 1)))
 	q.AbortReplace()
-	b, err := q.PopBatch(t.Context())
-	require.NoError(t, err)
+	b := pop(t, q)
 	require.True(t, b.ListAborted)
 	require.Empty(t, b.Deltas)
 	require.Empty(t, b.Watermark)
@@ -304,8 +291,7 @@ func TestBeginReplaceWaitsForTheConsumer(t *testing.T) {
 		require.NoError(t, q.Add(obj(t, "a", "1", 1)))
 		began := make(chan error, 1)
 		go func() { began <- q.BeginReplace(t.Context(), Replace{}) }()
-		b, err := q.PopBatch(t.Context())
-		require.NoError(t, err)
+		b := pop(t, q)
 		require.Len(t, b.Deltas, 1)
 		synctest.Wait()
 		require.Empty(t, began, "the batch is still with the consumer")
@@ -331,8 +317,7 @@ func TestBudgetBlocksProducer(t *testing.T) {
 		require.Less(t, q.Len(), 100)
 		got := 0
 		for got < 100 {
-			b, err := q.PopBatch(t.Context())
-			require.NoError(t, err)
+			b := pop(t, q)
 			got += len(b.Deltas)
 			require.LessOrEqual(t, q.Bytes(), int64(1000))
 		}
@@ -370,14 +355,13 @@ func TestEventsWaitForTheEndOfTheList(t *testing.T) {
 		go func() { queued <- q.Add(obj(t, "b", "2", 10)) }()
 		synctest.Wait()
 		require.Empty(t, queued)
-		b, err := q.PopBatch(t.Context())
-		require.NoError(t, err)
+		b := pop(t, q)
 		require.True(t, b.ListDone)
 		require.Len(t, b.Deltas, 1)
 		require.Equal(t, "9", b.Watermark)
 		require.NoError(t, <-queued)
 		require.True(t, q.ListPending(), "the consumer has not finished with the list")
-		b, err = q.PopBatch(t.Context())
+		b, err := q.PopBatch(t.Context())
 		require.False(t, q.ListPending())
 		require.NoError(t, err)
 		require.False(t, b.List)
@@ -391,13 +375,11 @@ func TestFlush(t *testing.T) {
 	q.Start("9")
 	require.NoError(t, q.Add(obj(t, "a", "1", 10)))
 	q.Flush()
-	b, err := q.PopBatch(t.Context())
-	require.NoError(t, err)
+	b := pop(t, q)
 	require.Len(t, b.Deltas, 1)
 	require.True(t, b.Flush)
 	q.Flush()
-	b, err = q.PopBatch(t.Context())
-	require.NoError(t, err)
+	b = pop(t, q)
 	require.Empty(t, b.Deltas)
 	require.True(t, b.Flush)
 	require.Equal(t, "10", b.Watermark)
@@ -409,8 +391,7 @@ func TestSkip(t *testing.T) {
 	q := New(Options{})
 	q.Start("9")
 	pop := func() Batch {
-		b, err := q.PopBatch(t.Context())
-		require.NoError(t, err)
+		b := pop(t, q)
 		return b
 	}
 	require.NoError(t, q.Skip())
@@ -468,4 +449,19 @@ func TestListPending(t *testing.T) {
 	pop(true)
 	require.NoError(t, q.EndReplace("5"))
 	pop(false)
+}
+
+// tester is a test or a property.
+type tester interface {
+	require.TestingT
+	Helper()
+	Context() context.Context
+}
+
+// pop returns the next batch.
+func pop(t tester, q *Queue) Batch {
+	t.Helper()
+	b, err := q.PopBatch(t.Context())
+	require.NoError(t, err)
+	return b
 }

@@ -24,8 +24,7 @@ func filled(t *testing.T) string { return filledWith(t, 30) }
 func filledWith(t *testing.T, objects int) string {
 	dir := t.TempDir()
 	live, path := filepath.Join(dir, "live.db"), filepath.Join(dir, "cache.db")
-	db, err := bolt.Open(live, bolt.Options{FlushInterval: time.Hour})
-	require.NoError(t, err)
+	db := openDB(t, live, bolt.Options{FlushInterval: time.Hour})
 	c, err := db.Open(storetest.Info("pods"), store.LabelIndex("app", "app"))
 	require.NoError(t, err)
 	r, err := c.Replace()
@@ -36,8 +35,7 @@ func filledWith(t *testing.T, objects int) string {
 	}
 	require.NoError(t, r.Apply(changes))
 	require.NoError(t, r.Commit(storetest.Checkpoint(objects+1)))
-	raw, err := os.ReadFile(live)
-	require.NoError(t, err)
+	raw := read(t, live)
 	require.NoError(t, db.Close())
 	require.Equal(t, bolt.Clean, bolt.LastShutdown(live))
 	require.NoError(t, os.WriteFile(path, raw, 0o600))
@@ -46,8 +44,7 @@ func filledWith(t *testing.T, objects int) string {
 
 // cut changes a file and marks it as written before the last start of the machine.
 func cut(t *testing.T, path string, change func(gen *bbolt.Bucket) error) {
-	db, err := bbolt.Open(path, 0o600, nil)
-	require.NoError(t, err)
+	db := openRaw(t, path)
 	require.NoError(t, db.Update(func(tx *bbolt.Tx) error {
 		last := append(binary.BigEndian.AppendUint64(nil, uint64(tx.ID())), 0)
 		if err := tx.Bucket([]byte("meta")).Put([]byte("last"), append(last, "another boot"...)); err != nil {
@@ -65,8 +62,7 @@ func TestOpenAfterKill(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, restore.File{Path: path, Outcome: restore.Opened, Ending: bolt.Crashed}, verdict)
 	require.NoError(t, db.Close())
-	db, verdict, err = restore.Open(t.Context(), path, bolt.Options{}, restore.Sources{}, now, nil)
-	require.NoError(t, err)
+	db, verdict = open(t, path, bolt.Options{}, restore.Sources{})
 	require.Equal(t, bolt.Clean, verdict.Ending)
 	require.NoError(t, db.Close())
 }
@@ -75,8 +71,7 @@ func TestOpenAfterKill(t *testing.T) {
 // of each one after it.
 func TestOpenAfterKill_LoopOfPages_SetAside(t *testing.T) {
 	path := filledWith(t, 2000)
-	raw, err := os.ReadFile(path)
-	require.NoError(t, err)
+	raw := read(t, path)
 	const pageSize, idBytes, isBranch = 4096, 8, 1
 	loops := 0
 	for page := 2 * pageSize; page < len(raw); page += pageSize {
@@ -90,8 +85,7 @@ func TestOpenAfterKill_LoopOfPages_SetAside(t *testing.T) {
 	require.NotZero(t, loops)
 	require.NoError(t, os.WriteFile(path, raw, 0o600))
 	require.Equal(t, bolt.Crashed, bolt.LastShutdown(path))
-	db, verdict, err := restore.Open(t.Context(), path, bolt.Options{}, restore.Sources{}, now, nil)
-	require.NoError(t, err)
+	db, verdict := open(t, path, bolt.Options{}, restore.Sources{})
 	require.Equal(t, restore.Quarantined, verdict.Outcome)
 	require.ErrorContains(t, verdict.Cause, "in use in two places")
 	require.NoError(t, db.Close())
@@ -137,13 +131,11 @@ func TestOpenAfterPowerCut(t *testing.T) {
 // A disk that lost the newest writes leaves old data under a new meta page.
 func TestOpenAfterLostWrites(t *testing.T) {
 	path := filled(t)
-	db, err := bbolt.Open(path, 0o600, nil)
-	require.NoError(t, err)
+	db := openRaw(t, path)
 	require.NoError(t, db.Update(func(tx *bbolt.Tx) error { return tx.Bucket([]byte("meta")).Put([]byte("writer"), []byte("x")) }))
 	require.NoError(t, db.Close())
 	require.Equal(t, bolt.PowerLoss, bolt.LastShutdown(path), "the newest transaction is not snapcache's")
-	db2, verdict, err := restore.Open(t.Context(), path, bolt.Options{}, restore.Sources{}, now, nil)
-	require.NoError(t, err)
+	db2, verdict := open(t, path, bolt.Options{}, restore.Sources{})
 	defer db2.Close()
 	require.Equal(t, restore.Quarantined, verdict.Outcome)
 	require.ErrorContains(t, verdict.Cause, "writes were lost")

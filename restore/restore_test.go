@@ -22,8 +22,7 @@ var now = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 
 func TestOpenCreatesThenOpens(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state", "cache.db")
-	db, verdict, err := restore.Open(t.Context(), path, bolt.Options{}, restore.Sources{}, now, nil)
-	require.NoError(t, err)
+	db, verdict := open(t, path, bolt.Options{}, restore.Sources{})
 	require.Equal(t, restore.Created, verdict.Outcome)
 	info, err := os.Stat(path)
 	require.NoError(t, err)
@@ -36,8 +35,7 @@ func TestOpenCreatesThenOpens(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrLocked, "a file in use is not set aside")
 	require.NoError(t, db.Close())
 
-	db, verdict, err = restore.Open(t.Context(), path, bolt.Options{}, restore.Sources{}, now, nil)
-	require.NoError(t, err)
+	db, verdict = open(t, path, bolt.Options{}, restore.Sources{})
 	require.Equal(t, restore.Opened, verdict.Outcome)
 	require.NoError(t, db.Close())
 }
@@ -73,17 +71,14 @@ func TestOpenSetsAside(t *testing.T) {
 			dir := t.TempDir()
 			path := filepath.Join(dir, "cache.db")
 			tc.make(t, path)
-			before, err := os.ReadFile(path)
-			require.NoError(t, err)
+			before := read(t, path)
 
-			db, verdict, err := restore.Open(t.Context(), path, bolt.Options{}, restore.Sources{}, now, nil)
-			require.NoError(t, err)
+			db, verdict := open(t, path, bolt.Options{}, restore.Sources{})
 			defer db.Close()
 			require.Equal(t, restore.Quarantined, verdict.Outcome)
 			require.Equal(t, tc.reason, verdict.Reason)
 			require.Equal(t, path+"."+tc.reason+"-20260304T050607Z", verdict.MovedTo)
-			after, err := os.ReadFile(verdict.MovedTo)
-			require.NoError(t, err)
+			after := read(t, verdict.MovedTo)
 			require.Equal(t, before, after, "the renamed file has the same content")
 			infos, err := db.Collections()
 			require.NoError(t, err)
@@ -105,8 +100,7 @@ func TestOpenPreviousVersion(t *testing.T) {
 	} {
 		t.Run(file.name, func(t *testing.T) {
 			path := storetest.Gunzip(t, "../store/bolt/testdata/"+file.name)
-			db, verdict, err := restore.Open(t.Context(), path, bolt.Options{}, restore.Sources{}, now, nil)
-			require.NoError(t, err)
+			db, verdict := open(t, path, bolt.Options{}, restore.Sources{})
 			require.Equal(t, restore.Opened, verdict.Outcome)
 			require.Equal(t, file.ending, verdict.Ending)
 			require.Equal(t, file.checked, verdict.Checked)
@@ -130,12 +124,42 @@ func TestSetAsideTwiceInASecond(t *testing.T) {
 	var moved []string
 	for range 2 {
 		write(t, path, []byte("garbage"))
-		db, verdict, err := restore.Open(t.Context(), path, bolt.Options{}, restore.Sources{}, now, nil)
-		require.NoError(t, err)
+		db, verdict := open(t, path, bolt.Options{}, restore.Sources{})
 		require.NoError(t, db.Close())
 		moved = append(moved, verdict.MovedTo)
 	}
 	require.NotEqual(t, moved[0], moved[1])
+}
+
+// open opens a database, which the test closes, and returns how it was repaired.
+func open(t *testing.T, path string, opts bolt.Options, from restore.Sources) (*bolt.DB, restore.File) {
+	t.Helper()
+	db, verdict, err := restore.Open(t.Context(), path, opts, from, now, nil)
+	require.NoError(t, err)
+	return db, verdict
+}
+
+// openDB opens a database, which the test closes.
+func openDB(t *testing.T, path string, opts bolt.Options) *bolt.DB {
+	t.Helper()
+	db, err := bolt.Open(path, opts)
+	require.NoError(t, err)
+	return db
+}
+
+// openRaw opens the file of a database, which the test closes.
+func openRaw(t *testing.T, path string) *bbolt.DB {
+	t.Helper()
+	db, err := bbolt.Open(path, 0o600, nil)
+	require.NoError(t, err)
+	return db
+}
+
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return b
 }
 
 func write(t *testing.T, path string, b []byte) {
@@ -143,8 +167,7 @@ func write(t *testing.T, path string, b []byte) {
 }
 
 func create(t *testing.T, path string) {
-	db, err := bolt.Open(path, bolt.Options{})
-	require.NoError(t, err)
+	db := openDB(t, path, bolt.Options{})
 	require.NoError(t, db.Close())
 }
 
@@ -154,8 +177,7 @@ func put(t *testing.T, path, bucket, key, value string) {
 		create(t, path)
 	}
 	names := strings.Split(bucket, "/")
-	db, err := bbolt.Open(path, 0o600, nil)
-	require.NoError(t, err)
+	db := openRaw(t, path)
 	require.NoError(t, db.Update(func(tx *bbolt.Tx) error {
 		b, err := tx.CreateBucketIfNotExists([]byte(names[0]))
 		if err == nil && len(names) > 1 {
@@ -184,26 +206,22 @@ func TestOpenMissingKeyMovesNothing(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := t.TempDir()
 			path := filepath.Join(dir, "cache.db")
-			db, err := bolt.Open(path, bolt.Options{Keys: bolt.Keyring{Primary: key(1)}})
-			require.NoError(t, err)
-			_, err = db.Open(store.Info{ID: "pods"})
+			db := openDB(t, path, bolt.Options{Keys: bolt.Keyring{Primary: key(1)}})
+			_, err := db.Open(store.Info{ID: "pods"})
 			require.NoError(t, err)
 			require.NoError(t, db.Close())
 			if tc.killed {
-				raw, err := bbolt.Open(path, 0o600, nil)
-				require.NoError(t, err)
+				raw := openRaw(t, path)
 				require.NoError(t, raw.Update(func(*bbolt.Tx) error { return nil })) // not snapcache's
 				require.NoError(t, raw.Close())
 				require.Equal(t, bolt.PowerLoss, bolt.LastShutdown(path))
 			}
-			before, err := os.ReadFile(path)
-			require.NoError(t, err)
+			before := read(t, path)
 			for _, keys := range []bolt.Keyring{{}, {Primary: key(2), Previous: []*bolt.EncryptionKey{key(3)}}} {
 				_, _, err = restore.Open(t.Context(), path, bolt.Options{Keys: keys}, restore.Sources{}, now, nil)
 				require.ErrorIs(t, err, store.ErrKey)
 			}
-			after, err := os.ReadFile(path)
-			require.NoError(t, err)
+			after := read(t, path)
 			require.Equal(t, before, after)
 			files, err := os.ReadDir(dir)
 			require.NoError(t, err)
@@ -211,8 +229,7 @@ func TestOpenMissingKeyMovesNothing(t *testing.T) {
 			if tc.killed {
 				return
 			}
-			db, verdict, err := restore.Open(t.Context(), path, bolt.Options{Keys: bolt.Keyring{Primary: key(2), Previous: []*bolt.EncryptionKey{key(1)}}}, restore.Sources{}, now, nil)
-			require.NoError(t, err)
+			db, verdict := open(t, path, bolt.Options{Keys: bolt.Keyring{Primary: key(2), Previous: []*bolt.EncryptionKey{key(1)}}}, restore.Sources{})
 			require.Equal(t, restore.Opened, verdict.Outcome)
 			require.NoError(t, db.Close())
 		})

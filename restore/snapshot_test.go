@@ -18,8 +18,7 @@ import (
 
 // made writes a database at path with a checkpoint at rv, and a snapshot of it.
 func made(t *testing.T, path string, rv int) *snapshot.Snapshot {
-	db, err := bolt.Open(path, bolt.Options{})
-	require.NoError(t, err)
+	db := openDB(t, path, bolt.Options{})
 	defer db.Close()
 	c, err := db.Open(storetest.Info("pods"))
 	require.NoError(t, err)
@@ -69,15 +68,13 @@ func TestOpenFromSnapshot(t *testing.T) {
 				require.NoError(t, os.Truncate(made3[i].Path, made3[i].Bytes-1))
 			}
 			write(t, path, []byte("garbage"))
-			db, verdict, err := restore.Open(t.Context(), path, bolt.Options{}, restore.Sources{Snapshots: snapshots(path)}, now, nil)
-			require.NoError(t, err)
+			db, verdict := open(t, path, bolt.Options{}, restore.Sources{Snapshots: snapshots(path)})
 			defer db.Close()
 			require.Equal(t, restore.Quarantined, verdict.Outcome)
 			require.Len(t, verdict.Skipped, len(tc.spoil))
 			require.Contains(t, verdict.String(), "quarantined: foreign")
 			require.Regexp(t, tc.verdict+"$", verdict.String())
-			aside, err := os.ReadFile(verdict.MovedTo)
-			require.NoError(t, err)
+			aside := read(t, verdict.MovedTo)
 			require.Equal(t, "garbage", string(aside))
 			require.NoFileExists(t, path+".restore")
 			origin, err := db.Origin()
@@ -99,8 +96,7 @@ func TestOpenIgnoresForeignSnapshots(t *testing.T) {
 	s := made(t, path, 1)
 	require.NoError(t, os.Rename(s.Path, filepath.Join(filepath.Dir(s.Path), "seed.snap")))
 	write(t, path, []byte("garbage"))
-	db, verdict, err := restore.Open(t.Context(), path, bolt.Options{}, restore.Sources{Snapshots: snapshots(path)}, now, nil)
-	require.NoError(t, err)
+	db, verdict := open(t, path, bolt.Options{}, restore.Sources{Snapshots: snapshots(path)})
 	require.NoError(t, db.Close())
 	require.Nil(t, verdict.From)
 }
@@ -110,8 +106,7 @@ func TestSeed(t *testing.T) {
 	seed := made(t, elsewhere, 7).Path
 	path := filepath.Join(t.TempDir(), "state", "cache.db")
 	sources := restore.Sources{Seed: seed}
-	db, verdict, err := restore.Open(t.Context(), path, bolt.Options{}, sources, now, nil)
-	require.NoError(t, err)
+	db, verdict := open(t, path, bolt.Options{}, sources)
 	require.Equal(t, restore.Created, verdict.Outcome)
 	require.Equal(t, "created; from snapshot 20260304T050614.000Z.snap, of 2026-03-04T05:06:14Z", verdict.String())
 	requireRV(t, db, "7")
@@ -122,8 +117,7 @@ func TestSeed(t *testing.T) {
 	require.NoError(t, db.Close())
 
 	// At the second start, the node has a database.
-	db, verdict, err = restore.Open(t.Context(), path, bolt.Options{}, sources, now, nil)
-	require.NoError(t, err)
+	db, verdict = open(t, path, bolt.Options{}, sources)
 	require.Equal(t, "opened", verdict.String())
 	requireRV(t, db, "9")
 	require.NoError(t, db.Close())
@@ -131,8 +125,7 @@ func TestSeed(t *testing.T) {
 	// A bad seed does not stop the agent.
 	for _, seed := range []string{filepath.Join(t.TempDir(), "none"), elsewhere} {
 		path := filepath.Join(t.TempDir(), "cache.db")
-		db, verdict, err := restore.Open(t.Context(), path, bolt.Options{}, restore.Sources{Seed: seed}, now, nil)
-		require.NoError(t, err)
+		db, verdict := open(t, path, bolt.Options{}, restore.Sources{Seed: seed})
 		require.NoError(t, db.Close())
 		require.Equal(t, "created", verdict.String())
 		require.Len(t, verdict.Skipped, 1)
@@ -143,18 +136,15 @@ func TestFromSnapshot(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cache.db")
 	old := made(t, path, 1)
 	made(t, path, 2)
-	before, err := os.ReadFile(path)
-	require.NoError(t, err)
+	before := read(t, path)
 
-	db, err := bolt.Open(path, bolt.Options{})
-	require.NoError(t, err)
-	_, err = restore.FromSnapshot(t.Context(), old.Path, path, bolt.Options{}, now, nil)
+	db := openDB(t, path, bolt.Options{})
+	_, err := restore.FromSnapshot(t.Context(), old.Path, path, bolt.Options{}, now, nil)
 	require.ErrorIs(t, err, store.ErrLocked)
 	require.NoError(t, db.Close())
 
 	bad := filepath.Join(t.TempDir(), "bad.snap")
-	whole, err := os.ReadFile(old.Path)
-	require.NoError(t, err)
+	whole := read(t, old.Path)
 	whole[len(whole)/2] ^= 1
 	write(t, bad, whole)
 	_, err = restore.FromSnapshot(t.Context(), bad, path, bolt.Options{}, now, nil)
@@ -163,22 +153,19 @@ func TestFromSnapshot(t *testing.T) {
 	cancel()
 	_, err = restore.FromSnapshot(ctx, old.Path, path, bolt.Options{}, now, nil)
 	require.ErrorIs(t, err, context.Canceled)
-	after, err := os.ReadFile(path)
-	require.NoError(t, err)
+	after := read(t, path)
 	require.Equal(t, before, after, "no file has changed")
 
 	verdict, err := restore.FromSnapshot(t.Context(), old.Path, path, bolt.Options{}, now, nil)
 	require.NoError(t, err)
 	require.Equal(t, path+".replaced-20260304T050607Z", verdict.MovedTo)
 	require.Equal(t, "replaced; the old file is "+verdict.MovedTo+"; from snapshot 20260304T050608.000Z.snap, of 2026-03-04T05:06:08Z", verdict.String())
-	aside, err := os.ReadFile(verdict.MovedTo)
-	require.NoError(t, err)
+	aside := read(t, verdict.MovedTo)
 	require.Equal(t, before, aside)
 	info, err := os.Stat(path)
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
-	db, err = bolt.Open(path, bolt.Options{})
-	require.NoError(t, err)
+	db = openDB(t, path, bolt.Options{})
 	defer db.Close()
 	requireRV(t, db, "1")
 	left, err := filepath.Glob(path + "*")
@@ -191,14 +178,13 @@ func TestSeed_OverQuota_StartsEmpty(t *testing.T) {
 	seed := made(t, filepath.Join(t.TempDir(), "cache.db"), 7)
 	path := filepath.Join(t.TempDir(), "cache.db")
 	opts := bolt.Options{MaxBytes: seed.Manifest.Database.Bytes - 1}
-	db, verdict, err := restore.Open(t.Context(), path, opts, restore.Sources{Seed: seed.Path}, now, nil)
-	require.NoError(t, err)
+	db, verdict := open(t, path, opts, restore.Sources{Seed: seed.Path})
 	defer db.Close()
 	require.Equal(t, "created", verdict.String())
 	require.Len(t, verdict.Skipped, 1)
 	require.ErrorIs(t, verdict.Skipped[0], snapshot.ErrQuota)
 	require.ErrorContains(t, verdict.Skipped[0], seed.Path)
-	_, err = restore.FromSnapshot(t.Context(), seed.Path, path+"2", opts, now, nil)
+	_, err := restore.FromSnapshot(t.Context(), seed.Path, path+"2", opts, now, nil)
 	require.ErrorContains(t, restore.WithHint(err), "raise store.maxSize")
 	require.NoFileExists(t, path+"2")
 }

@@ -276,8 +276,7 @@ func TestCrashDuringReplacement(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, r.Apply([]store.Change{storetest.Put(storetest.Object("ns", "new", "u", "11", nil, "x")), storetest.Delete("ns/old")}))
 	crashed := filepath.Join(t.TempDir(), "crashed.db")
-	raw, err := os.ReadFile(path) // as a kill would leave it
-	require.NoError(t, err)
+	raw := readFile(t, path) // as a kill would leave it
 	require.NoError(t, os.WriteFile(crashed, raw, 0o600))
 	require.NoError(t, r.Abort())
 	require.Equal(t, 2, generations(t, crashed, "a"))

@@ -61,8 +61,7 @@ func sameAs(t *testing.T, db *bolt.DB, m *storetest.Model, building ...string) {
 
 // asKilled copies a file as a kill would leave it.
 func asKilled(t *testing.T, path string) string {
-	raw, err := os.ReadFile(path)
-	require.NoError(t, err)
+	raw := readFile(t, path)
 	to := filepath.Join(t.TempDir(), "copy.db")
 	require.NoError(t, os.WriteFile(to, raw, 0o600))
 	return to

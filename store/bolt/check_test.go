@@ -57,8 +57,7 @@ func sampleFileUnder(t testing.TB, keys bolt.Keyring) string {
 		}))
 		require.NoError(t, db.Flush())
 	}
-	raw, err := os.ReadFile(live)
-	require.NoError(t, err)
+	raw := readFile(t, live)
 	path := filepath.Join(dir, "cache.db")
 	require.NoError(t, os.WriteFile(path, raw, 0o600))
 	require.NoError(t, db.Close())
@@ -91,8 +90,7 @@ func bucketAt(tx *bbolt.Tx, path string) *bbolt.Bucket {
 
 func TestCheckFindsNothing(t *testing.T) {
 	path := sampleFile(t)
-	before, err := os.ReadFile(path)
-	require.NoError(t, err)
+	before := readFile(t, path)
 	progress := map[string]int64{}
 	report, err := bolt.Check(path, bolt.Keyring{}, func(collection string, records int64) { progress[collection] = records })
 	require.NoError(t, err)
@@ -105,8 +103,7 @@ func TestCheckFindsNothing(t *testing.T) {
 	require.Len(t, report.Collections, 2)
 	require.Equal(t, "108", report.Collections[1].RV)
 	require.EqualValues(t, 37, report.Collections[1].Objects)
-	after, err := os.ReadFile(path)
-	require.NoError(t, err)
+	after := readFile(t, path)
 	require.Equal(t, before, after, "Check changes nothing")
 
 	raw, err := json.Marshal(report)
@@ -147,8 +144,7 @@ func TestCheckFinds(t *testing.T) {
 		}
 	}
 	seq := func(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
-	raw, err := os.ReadFile(sampleFile(t))
-	require.NoError(t, err)
+	raw := readFile(t, sampleFile(t))
 	for _, x := range []struct {
 		name            string
 		damage          func(*bbolt.Tx) error
@@ -232,8 +228,7 @@ func TestCheckFinds(t *testing.T) {
 // Pages that bbolt would follow without a check are corrupt.
 func TestCheckPages(t *testing.T) {
 	path := sampleFile(t)
-	whole, err := os.ReadFile(path)
-	require.NoError(t, err)
+	whole := readFile(t, path)
 	leaf := uint64(0)
 	db := openRaw(t, path, &bbolt.Options{ReadOnly: true})
 	require.NoError(t, db.View(func(tx *bbolt.Tx) error {
@@ -287,8 +282,7 @@ func TestCheckRefuses(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrForeign)
 
 	path := sampleFile(t)
-	raw, err := os.ReadFile(path)
-	require.NoError(t, err)
+	raw := readFile(t, path)
 	cut := filepath.Join(dir, "cut.db")
 	require.NoError(t, os.WriteFile(cut, raw[:8*4096], 0o600))
 	_, err = bolt.Check(cut, bolt.Keyring{}, nil)

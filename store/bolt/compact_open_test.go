@@ -255,8 +255,7 @@ func TestCompactOpenRefuses(t *testing.T) {
 	}
 	_, _, err := db.Compact(context.Background())
 	require.ErrorContains(t, err, "lost its name")
-	raw, err := os.ReadFile(path)
-	require.NoError(t, err)
+	raw := readFile(t, path)
 	require.Equal(t, "theirs", string(raw))
 	require.NoError(t, os.Rename(path+".aside", path))
 	sameAs(t, db, model)

@@ -82,8 +82,7 @@ func makeBloated(t *testing.T) {
 		model.Apply(b)
 	}
 	require.NoError(t, db.Flush())
-	raw, err := os.ReadFile(live)
-	require.NoError(t, err)
+	raw := readFile(t, live)
 	require.NoError(t, db.Close())
 	bloatedBytes, bloatedModel = raw, model
 }
@@ -145,15 +144,13 @@ func (c askedClock) Now() time.Time {
 // An obstacle leaves the file as it was, and no other file beside it.
 func TestCompactRefuses(t *testing.T) {
 	path, _ := bloatedFile(t)
-	raw, err := os.ReadFile(path)
-	require.NoError(t, err)
+	raw := readFile(t, path)
 	unchanged := func() {
-		now, err := os.ReadFile(path)
-		require.NoError(t, err)
+		now := readFile(t, path)
 		require.True(t, string(raw) == string(now), "the file changed")
 		require.NoFileExists(t, path+".compact")
 	}
-	_, _, err = bolt.Compact(path+".none", bolt.Options{})
+	_, _, err := bolt.Compact(path+".none", bolt.Options{})
 	require.ErrorIs(t, err, store.ErrNoStore)
 
 	// The check before reads the whole file, so that it overflows only when it is open.
@@ -174,8 +171,7 @@ func TestCompactRefuses(t *testing.T) {
 	edit(t, path, func(tx *bbolt.Tx) error {
 		return bucketAt(tx, "c/pods/g2/objects").Put([]byte("ns/x"), []byte("damage"))
 	})
-	raw, err = os.ReadFile(path)
-	require.NoError(t, err)
+	raw = readFile(t, path)
 	_, _, err = bolt.Compact(path, bolt.Options{})
 	require.ErrorAs(t, err, new(*store.CorruptionError))
 	unchanged()

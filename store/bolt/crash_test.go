@@ -157,8 +157,7 @@ func (l *life) closeViews() {
 // crash goes on with a copy of the file as it is on disk, as after a kill. It requires that the
 // copy has one of the states since the newest one that is known to be durable.
 func (l *life) crash(t *rapid.T) {
-	raw, err := os.ReadFile(l.path)
-	require.NoError(t, err)
+	raw := readFile(t, l.path)
 	l.closeViews()
 	require.NoError(t, l.db.Close())
 	l.files++
@@ -318,8 +317,7 @@ func TestCorruptJournal(t *testing.T) {
 		}))
 		require.NoError(t, db.Flush())
 	}
-	raw, err := os.ReadFile(path)
-	require.NoError(t, err)
+	raw := readFile(t, path)
 	crashed := filepath.Join(t.TempDir(), "crashed.db")
 	require.NoError(t, os.WriteFile(crashed, raw, 0o600))
 	flipJournal(t, crashed, 3)
@@ -331,7 +329,7 @@ func TestCorruptJournal(t *testing.T) {
 		defer v.Close()
 		require.Equal(t, "12", v.State().RV)
 		require.EqualValues(t, 3, v.State().Count)
-		_, err = v.Get("ns/o-2")
+		_, err := v.Get("ns/o-2")
 		require.NoError(t, err)
 		_, err = v.Get("ns/o-3")
 		require.ErrorIs(t, err, store.ErrNotFound)
@@ -357,8 +355,7 @@ func halfFold(t *testing.T) (path string) {
 		require.NoError(t, db.Flush())
 	}
 	foldSlices(t, db, 1, 1)
-	raw, err := os.ReadFile(live)
-	require.NoError(t, err)
+	raw := readFile(t, live)
 	path = filepath.Join(t.TempDir(), "half.db")
 	require.NoError(t, os.WriteFile(path, raw, 0o600))
 	return path
@@ -382,8 +379,7 @@ func TestJournal_CorruptInHalfDoneFold_IsRefused(t *testing.T) {
 	c := openCollection(t, db, storetest.Info("pods"))
 	require.NoError(t, c.Apply(store.Batch{Checkpoint: storetest.Checkpoint(99)}))
 	require.NoError(t, db.Flush())
-	raw, err := os.ReadFile(path)
-	require.NoError(t, err)
+	raw := readFile(t, path)
 	require.NoError(t, db.Close())
 	path = filepath.Join(t.TempDir(), "crashed.db")
 	require.NoError(t, os.WriteFile(path, raw, 0o600))

@@ -83,8 +83,7 @@ func FuzzOpen(f *testing.F) {
 
 // usedPart returns a file without the spare room behind the last page in use.
 func usedPart(f *testing.F, path string) []byte {
-	raw, err := os.ReadFile(path)
-	require.NoError(f, err)
+	raw := readFile(f, path)
 	high := binary.LittleEndian.Uint64(raw[16+40:])
 	if other := binary.LittleEndian.Uint64(raw[4096+16+40:]); other > high {
 		high = other

@@ -135,8 +135,7 @@ func writeGolden(t *testing.T, path string, keys bolt.Keyring) {
 		require.NoError(t, pods.Apply(b))
 		require.NoError(t, db.Flush())
 	}
-	raw, err := os.ReadFile(live)
-	require.NoError(t, err)
+	raw := readFile(t, live)
 	require.NoError(t, os.WriteFile(path, raw, 0o600))
 	require.NoError(t, r.Abort())
 	require.NoError(t, db.Close())
@@ -156,8 +155,7 @@ func golden(t *testing.T, file string, keys bolt.Keyring) string {
 	if *update {
 		path := filepath.Join(t.TempDir(), "new.db")
 		writeGolden(t, path, keys)
-		raw, err := os.ReadFile(path)
-		require.NoError(t, err)
+		raw := readFile(t, path)
 		var packed bytes.Buffer
 		w, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)
 		require.NoError(t, err)

@@ -126,12 +126,6 @@ func lastOfEach(changes []store.Change) []store.Change {
 	return unique
 }
 
-func readFile(t *testing.T, path string) []byte {
-	raw, err := os.ReadFile(path)
-	require.NoError(t, err)
-	return raw
-}
-
 // images makes the images between two states of a file and opens them.
 type images struct {
 	t        *testing.T

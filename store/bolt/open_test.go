@@ -1,6 +1,8 @@
 package bolt_test
 
 import (
+	"os"
+
 	"github.com/stretchr/testify/require"
 	bbolt "go.etcd.io/bbolt"
 
@@ -51,4 +53,11 @@ func checkReport(t tester, path string, keys bolt.Keyring) *bolt.CheckReport {
 	report, err := bolt.Check(path, keys, nil)
 	require.NoError(t, err)
 	return report
+}
+
+func readFile(t tester, path string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return b
 }

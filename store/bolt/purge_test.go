@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"fmt"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -49,8 +48,7 @@ func records(t *testing.T, path string) map[string][][]byte {
 
 func count(t *testing.T, path string, needles [][]byte) (n int) {
 	t.Helper()
-	b, err := os.ReadFile(path)
-	require.NoError(t, err)
+	b := readFile(t, path)
 	for _, needle := range needles {
 		if bytes.Contains(b, needle) {
 			n++

@@ -129,8 +129,7 @@ func retraining(t *testing.T, event func(*testing.T, *bolt.DB, store.Collection)
 		if i%4 > 0 {
 			continue
 		}
-		raw, err := os.ReadFile(path)
-		require.NoError(t, err)
+		raw := readFile(t, path)
 		require.NoError(t, os.WriteFile(crashed, raw, 0o600))
 		requireSound(t, crashed)
 	}

@@ -28,8 +28,7 @@ func foldedSample(t *testing.T) string {
 // checkpoint that stays undetected would lose events for good. The other collection goes on.
 func TestValue_FlippedBit_IsCorruption(t *testing.T) {
 	path := foldedSample(t)
-	whole, err := os.ReadFile(path)
-	require.NoError(t, err)
+	whole := readFile(t, path)
 	values := map[string][]byte{}
 	edit(t, path, func(tx *bbolt.Tx) error {
 		for _, name := range []string{"info", "state", "gen", "dict"} {
