@@ -120,13 +120,13 @@ func TestAgentStartErrors(t *testing.T) {
 				before := *x
 				c.spoil(t, x)
 				r := x.run(x.runArgs()...)
-				require.Equal(t, c.code, r.code, r.stderr)
-				require.Empty(t, r.stdout)
-				requireOneLine(t, r.stderr, c.words...)
+				require.Equal(t, c.code, r.Code, r.Stderr)
+				require.Empty(t, r.Stdout)
+				requireOneLine(t, r.Stderr, c.words...)
 				if !cached {
 					return
 				}
-				if !strings.Contains(r.stderr, "database opened") {
+				if !strings.Contains(r.Stderr, "database opened") {
 					requireSameFile(t, cache, before.db)
 				}
 				x = &before
@@ -169,9 +169,9 @@ func TestServerRefusesTheAgent(t *testing.T) {
 
 			x.kubeconfig = bad
 			r := x.run(x.runArgs()...)
-			require.Equal(t, codeFailure, r.code, r.stderr)
-			requireOneLine(t, r.stderr, c.words...)
-			require.NotContains(t, r.stderr, "expired-token")
+			require.Equal(t, codeFailure, r.Code, r.Stderr)
+			requireOneLine(t, r.Stderr, c.words...)
+			require.NotContains(t, r.Stderr, "expired-token")
 
 			x.kubeconfig = good
 			a := x.start()
@@ -231,9 +231,9 @@ func TestUnusableDatabase(t *testing.T) {
 			x := newSite(t, settings{kubeconfig: harness.Kubeconfig(t, cp, controlplane.Admin), resources: twoResources})
 			x.putDatabase(tc.garbage)
 			r := x.run("dump", "pods", "--db", x.db, "--socket", x.socket)
-			require.Equal(t, codeCorrupt, r.code, r.stderr)
-			require.Empty(t, r.stdout)
-			requireOneLine(t, r.stderr, "cache.db")
+			require.Equal(t, codeCorrupt, r.Code, r.Stderr)
+			require.Empty(t, r.Stdout)
+			requireOneLine(t, r.Stderr, "cache.db")
 			requireSameFile(t, tc.garbage, x.db)
 
 			a := x.start()
@@ -269,16 +269,16 @@ func TestCorruptPage(t *testing.T) {
 		x.putDatabase(bad)
 		r := x.run("dump", "-o", "name", "--config", x.config)
 		reported := 0
-		for _, line := range lines([]byte(r.stderr)) {
+		for _, line := range lines([]byte(r.Stderr)) {
 			if strings.HasPrefix(line, "snapcache: ") {
 				reported++
 			}
 		}
 		switch {
-		case r.code == 0 && r.stderr == "":
+		case r.Code == 0 && r.Stderr == "":
 			continue
-		case r.code != codeCorrupt || reported != len(lines([]byte(r.stderr))):
-			t.Errorf("page %d of %d: dump ended with %d: %.500s", at/page, used/page, r.code, r.stderr)
+		case r.Code != codeCorrupt || reported != len(lines([]byte(r.Stderr))):
+			t.Errorf("page %d of %d: dump ended with %d: %.500s", at/page, used/page, r.Code, r.Stderr)
 			continue
 		}
 		requireSameFile(t, bad, x.db)
@@ -302,22 +302,22 @@ func TestDatabaseInUse(t *testing.T) {
 	a.requireServers(cp, twoIDs...)
 
 	same := x.run(x.runArgs()...)
-	require.Equal(t, codeFailure, same.code, same.stderr)
-	requireOneLine(t, same.stderr, "in use by another process", "stop the other")
+	require.Equal(t, codeFailure, same.Code, same.Stderr)
+	requireOneLine(t, same.Stderr, "in use by another process", "stop the other")
 
 	second := newSite(t, settings{kubeconfig: x.kubeconfig, resources: twoResources})
 	second.db = x.db
 	second.configure(settings{kubeconfig: x.kubeconfig, resources: twoResources})
 	r := second.run(second.runArgs()...)
-	require.Equal(t, codeFailure, r.code, r.stderr)
-	requireOneLine(t, r.stderr, "in use by another process", "store.path")
+	require.Equal(t, codeFailure, r.Code, r.Stderr)
+	requireOneLine(t, r.Stderr, "in use by another process", "store.path")
 
 	// No agent listens on the second socket, so neither way works.
 	for _, args := range [][]string{{"dump", "pods"}, {"inspect"}, {"inspect", "pods", "--keys"}} {
 		r := second.run(append(args, "--config", second.config)...)
-		require.Equal(t, codeFailure, r.code, "%q: %s", args, r.stderr)
-		require.Empty(t, r.stdout, "%q", args)
-		requireOneLine(t, r.stderr, "in use", "--socket")
+		require.Equal(t, codeFailure, r.Code, "%q: %s", args, r.Stderr)
+		require.Empty(t, r.Stdout, "%q", args)
+		requireOneLine(t, r.Stderr, "in use", "--socket")
 	}
 	a.requireServers(cp, twoIDs...)
 	a.stop()
@@ -332,12 +332,12 @@ func TestReaderErrors(t *testing.T) {
 	// Before there is a database.
 	for _, args := range [][]string{{"dump", "pods"}, {"inspect"}} {
 		r := x.run(append(args, "--config", x.config)...)
-		require.Equal(t, codeFailure, r.code, "%q: %s", args, r.stderr)
-		requireOneLine(t, r.stderr, "no agent", "no database", "snapcache run")
+		require.Equal(t, codeFailure, r.Code, "%q: %s", args, r.Stderr)
+		requireOneLine(t, r.Stderr, "no agent", "no database", "snapcache run")
 	}
 	r := x.run("status", "--config", x.config)
-	require.Equal(t, codeFailure, r.code, r.stderr)
-	requireOneLine(t, r.stderr, "no agent", "snapcache inspect")
+	require.Equal(t, codeFailure, r.Code, r.Stderr)
+	requireOneLine(t, r.Stderr, "no agent", "snapcache inspect")
 	require.NoFileExists(t, x.db, "readers make no files")
 
 	a := x.start()
@@ -358,9 +358,9 @@ func TestReaderErrors(t *testing.T) {
 			{[]string{"inspekt"}, []string{"inspekt"}},
 		} {
 			r := x.run(append(c.args, "--config", x.config)...)
-			require.Equal(t, codeUsage, r.code, "%q from the %s: %s", c.args, from, r.stderr)
-			require.Empty(t, r.stdout, "%q from the %s", c.args, from)
-			requireOneLine(t, r.stderr, c.words...)
+			require.Equal(t, codeUsage, r.Code, "%q from the %s: %s", c.args, from, r.Stderr)
+			require.Empty(t, r.Stdout, "%q from the %s", c.args, from)
+			requireOneLine(t, r.Stderr, c.words...)
 		}
 	}
 }

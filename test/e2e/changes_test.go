@@ -86,33 +86,33 @@ func TestChanges(t *testing.T) {
 			x.requireChanges(cp, since)
 		}
 		r := x.run("changes", "configmaps", "--since", "1", "--config", x.config)
-		require.Equal(t, 5, r.code, "%s: %s", from, r.stderr)
-		requireOneLine(t, r.stderr, "too old: the history begins after RV "+since[0].listed, "list again")
-		require.Empty(t, r.stdout)
+		require.Equal(t, 5, r.Code, "%s: %s", from, r.Stderr)
+		requireOneLine(t, r.Stderr, "too old: the history begins after RV "+since[0].listed, "list again")
+		require.Empty(t, r.Stdout)
 
 		all := x.run("changes", "configmaps", "--since", since[0].listed, "--config", x.config)
-		require.Zero(t, all.code, all.stderr)
+		require.Zero(t, all.Code, all.Stderr)
 		r = x.run("changes", "configmaps", "--since", "700h", "--config", x.config)
-		require.Zero(t, r.code, "%s: %s", from, r.stderr)
-		require.Regexp(t, `(?m)^snapcache: configmaps: the history begins at \S+Z, with the first list$`, r.stderr)
-		require.NotEmpty(t, r.stdout)
-		require.Equal(t, string(all.stdout), string(r.stdout), from)
+		require.Zero(t, r.Code, "%s: %s", from, r.Stderr)
+		require.Regexp(t, `(?m)^snapcache: configmaps: the history begins at \S+Z, with the first list$`, r.Stderr)
+		require.NotEmpty(t, r.Stdout)
+		require.Equal(t, string(all.Stdout), string(r.Stdout), from)
 
 		r = x.run("changes", "configmaps", "--since", "999999999", "--config", x.config)
-		require.Equal(t, codeFailure, r.code, r.stderr)
-		requireOneLine(t, r.stderr, "is ahead of the cache")
+		require.Equal(t, codeFailure, r.Code, r.Stderr)
+		requireOneLine(t, r.Stderr, "is ahead of the cache")
 	}
 	r := x.run("changes", "configmaps", "--since", since[0].rv, "--follow", "--config", x.config)
-	require.Equal(t, codeFailure, r.code, r.stderr)
-	requireOneLine(t, r.stderr, "following needs the running agent")
+	require.Equal(t, codeFailure, r.Code, r.Stderr)
+	requireOneLine(t, r.Stderr, "following needs the running agent")
 
 	s.resources += "\n  labelSelector: example.com/none=none"
 	x.configure(s)
 	a = x.start()
 	a.awaitListed("scope-changed", "configmaps")
 	r = x.run("changes", "configmaps", "--since", since[0].rv, "--follow", "--config", x.config)
-	require.Equal(t, 5, r.code, r.stderr)
-	requireOneLine(t, r.stderr, "too old: the history begins after RV ", "list again")
+	require.Equal(t, 5, r.Code, r.Stderr)
+	requireOneLine(t, r.Stderr, "too old: the history begins after RV ", "list again")
 	a.stop()
 }
 

@@ -55,9 +55,9 @@ func TestCorruptRecord(t *testing.T) {
 	a.awaitCaughtUp(anywhere(ids...))
 	for _, id := range []string{"configmaps", "pods"} {
 		r := x.run("dump", id, "-o", "name", "--config", x.config)
-		require.Equal(t, codeCorrupt, r.code, r.stderr)
-		require.Contains(t, r.stderr, "record "+corrupt[id]+" is corrupt")
-		require.Len(t, lines([]byte(r.stdout)), count[id]-1, "%s: the others are served", id)
+		require.Equal(t, codeCorrupt, r.Code, r.Stderr)
+		require.Contains(t, r.Stderr, "record "+corrupt[id]+" is corrupt")
+		require.Len(t, lines([]byte(r.Stdout)), count[id]-1, "%s: the others are served", id)
 	}
 	a.await("corrupt records are fetched again", func(s *localapi.Status) string {
 		for id, c := range collections(s) {
@@ -82,7 +82,7 @@ func TestCorruptRecord(t *testing.T) {
 	for _, id := range ids {
 		requireSame(t, id, onServer(t, cp, id), x.cached(id))
 	}
-	require.Zero(t, x.run("check", "--db", x.db).code, "nothing is left of it")
+	require.Zero(t, x.run("check", "--db", x.db).Code, "nothing is left of it")
 }
 
 // oldest returns the key of the object with the oldest change. A resume reads the newest objects,

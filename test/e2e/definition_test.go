@@ -296,8 +296,8 @@ func (w *definitionWorld) requireServed(t *testing.T, when string, x *site, name
 // answers.
 func (w *definitionWorld) requireVerifyIsTrue(t *testing.T, x *site) {
 	t.Helper()
-	if r := x.run("verify", "--config", x.config); r.code != 0 {
-		t.Logf("verify ended with %d: %s%s", r.code, r.stdout, r.stderr)
+	if r := x.run("verify", "--config", x.config); r.Code != 0 {
+		t.Logf("verify ended with %d: %s%s", r.Code, r.Stdout, r.Stderr)
 		return
 	}
 	have, err := readDefinitionView(t.Context(), socketClient(x.dir+"/kube.sock"), "http://agent")

@@ -87,11 +87,7 @@ func textsIn(t *testing.T, dir string) map[string][]byte {
 
 func (a *agent) metricsText() []byte {
 	a.t.Helper()
-	resp, err := http.Get("http://" + a.metrics + "/metrics")
-	require.NoError(a.t, err)
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	require.NoError(a.t, err)
+	_, text := harness.Get(a.t, http.DefaultClient, "http://"+a.metrics+"/metrics")
 	return text
 }
 

@@ -138,7 +138,7 @@ func TestFaultKill(t *testing.T) {
 			continue
 		}
 		r := k.x.run("check", "--config", k.x.config)
-		require.Zero(t, r.code, "%s: %s%s", what, r.stdout, r.stderr)
+		require.Zero(t, r.Code, "%s: %s%s", what, r.Stdout, r.Stderr)
 		dumped := k.x.dumpByKind(what)
 		stored := k.x.stored()
 		if stored.Store.EncryptionKey != "" {
@@ -155,8 +155,8 @@ func TestFaultKill(t *testing.T) {
 			states[id+" "+c.ResourceVersion] = true
 		}
 		if phase.name == "snapshot" {
-			if r := k.x.run("snapshot", "verify", "--config", k.x.config); r.code != 0 {
-				require.Contains(t, r.stderr, "no snapshot", "%s: %s", what, r.stdout)
+			if r := k.x.run("snapshot", "verify", "--config", k.x.config); r.Code != 0 {
+				require.Contains(t, r.Stderr, "no snapshot", "%s: %s", what, r.Stdout)
 			}
 		}
 	}

@@ -185,7 +185,7 @@ func TestFaultPowerCutAgent(t *testing.T) {
 
 		what := "cut " + delay.String()
 		r := x.run("inspect", "--config", x.config)
-		if r.code != 0 {
+		if r.Code != 0 {
 			continue // there is no database yet
 		}
 		dumped := x.dumpByKind(what)

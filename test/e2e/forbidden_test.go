@@ -30,13 +30,13 @@ func TestForbiddenCollection(t *testing.T) {
 	require.False(t, c.Synced)
 	require.Zero(t, c.Lists)
 	r := x.run("dump", "secrets", "--config", x.config)
-	require.Equal(t, 3, r.code, "exit code of dump for what was never synced")
-	require.Empty(t, r.stdout)
-	requireOneLine(t, r.stderr, "secrets", "never synced")
+	require.Equal(t, 3, r.Code, "exit code of dump for what was never synced")
+	require.Empty(t, r.Stdout)
+	requireOneLine(t, r.Stderr, "secrets", "never synced")
 
 	r, all := x.verify()
-	require.Equal(t, 3, r.code, "exit code of verify if a collection was never synced")
-	requireOneLine(t, r.stderr, "secrets: never synced", "grant get, list and watch on secrets")
+	require.Equal(t, 3, r.Code, "exit code of verify if a collection was never synced")
+	requireOneLine(t, r.Stderr, "secrets: never synced", "grant get, list and watch on secrets")
 	require.Len(t, all, 3)
 	for _, v := range all {
 		require.Equal(t, v.Collection == "secrets", v.Unsynced, v.Collection)
@@ -47,14 +47,14 @@ func TestForbiddenCollection(t *testing.T) {
 		require.Empty(t, v.Problem, v.Collection)
 		require.EqualValues(t, len(onServer(t, cp, v.Collection)), v.Objects, v.Collection)
 	}
-	require.Contains(t, string(x.run("verify", "--config", x.config).stdout), "never synced")
-	require.Contains(t, string(x.run("status", "--config", x.config).stdout), "2 collections verified")
+	require.Contains(t, string(x.run("verify", "--config", x.config).Stdout), "never synced")
+	require.Contains(t, string(x.run("status", "--config", x.config).Stdout), "2 collections verified")
 	r = x.run("verify", "secrets", "configmaps", "--config", x.config)
-	require.Equal(t, 3, r.code, "exit code of verify for what was never synced")
-	require.Empty(t, r.stdout)
-	require.Zero(t, x.run("verify", "services", "configmaps", "--config", x.config).code)
+	require.Equal(t, 3, r.Code, "exit code of verify for what was never synced")
+	require.Empty(t, r.Stdout)
+	require.Zero(t, x.run("verify", "services", "configmaps", "--config", x.config).Code)
 	a.stop()
-	require.Equal(t, 3, x.run("dump", "secrets", "--config", x.config).code, "from the file")
+	require.Equal(t, 3, x.run("dump", "secrets", "--config", x.config).Code, "from the file")
 }
 
 // TestForbiddenLater revokes the permission of an agent that has the objects. They stay, for as

@@ -2,12 +2,10 @@ package e2e
 
 import (
 	"bytes"
-	"errors"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -133,7 +131,7 @@ func TestGetLikeKubectl(t *testing.T) {
 	serveAsAgent(t, x.socket, cp)
 	lines := filepath.Join(t.TempDir(), "event.yaml")
 	require.NoError(t, os.WriteFile(lines, []byte(eventOfLines), 0o600))
-	require.Zero(t, runKubectl(t, cp, "apply", "-f", lines).code)
+	require.Zero(t, runKubectl(t, cp, "apply", "-f", lines).Code)
 	for _, args := range likeKubectl {
 		t.Run(args, func(t *testing.T) {
 			t.Parallel()
@@ -182,28 +180,21 @@ func TestGetFromCache(t *testing.T) {
 func requireLikeKubectl(t *testing.T, x *site, cp *controlplane.ControlPlane, args ...string) {
 	t.Helper()
 	args = append([]string{"get"}, args...)
-	var want, got result
+	var want, got harness.Result
 	for range 10 {
 		want, got = runKubectl(t, cp, args...), x.run(append(args, "--config", x.config)...)
-		if bytes.Equal(want.stdout, got.stdout) {
+		if bytes.Equal(want.Stdout, got.Stdout) {
 			break
 		}
 	}
-	require.Equal(t, string(want.stdout), string(got.stdout))
-	require.Equal(t, want.stderr, got.stderr)
-	require.Equal(t, want.code, got.code)
+	require.Equal(t, string(want.Stdout), string(got.Stdout))
+	require.Equal(t, want.Stderr, got.Stderr)
+	require.Equal(t, want.Code, got.Code)
 }
 
-func runKubectl(t *testing.T, cp *controlplane.ControlPlane, args ...string) result {
+func runKubectl(t *testing.T, cp *controlplane.ControlPlane, args ...string) harness.Result {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), cp.KubectlPath(), args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+harness.Kubeconfig(t, cp, controlplane.Admin), "HOME="+cp.Dir())
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil && !errors.As(err, new(*exec.ExitError)) {
-		require.NoError(t, err)
-	}
-	return result{stdout.Bytes(), stderr.String(), cmd.ProcessState.ExitCode()}
+	return harness.RunToEnd(t, kubectlCommand(t, cp, args...))
 }
 
 // serveAsAgent serves the Kubernetes API of a server on the socket of an agent.

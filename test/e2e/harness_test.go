@@ -1,9 +1,7 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -110,36 +108,22 @@ func (x *site) command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// result is the result of a run of the command line.
-type result struct {
-	stdout []byte
-	stderr string
-	code   int
-}
-
 // run runs the command line to its end.
-func (x *site) run(args ...string) result {
+func (x *site) run(args ...string) harness.Result {
 	x.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	cmd := x.command(ctx, args...)
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	err := cmd.Run()
-	if err != nil && !errors.As(err, new(*exec.ExitError)) {
-		x.t.Fatalf("snapcache %q: %v", args, err)
-	}
-	return result{stdout.Bytes(), stderr.String(), cmd.ProcessState.ExitCode()}
+	return harness.RunToEnd(x.t, x.command(ctx, args...))
 }
 
 // must runs one of the readers, which must succeed, and returns its output.
 func (x *site) must(args ...string) []byte {
 	x.t.Helper()
 	r := x.run(append(args, "--config", x.config)...)
-	if r.code != 0 {
-		x.t.Fatalf("snapcache %q ended with %d: %s", args, r.code, r.stderr)
+	if r.Code != 0 {
+		x.t.Fatalf("snapcache %q ended with %d: %s", args, r.Code, r.Stderr)
 	}
-	return r.stdout
+	return r.Stdout
 }
 
 // in returns the same agent for a subtest.

@@ -47,7 +47,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 			what := what + ", " + id
 			if !c.Synced {
 				require.NotContains(t, first, id, "%s: was synced before", what)
-				require.Equal(t, codeNotSynced, x.run("dump", id, "--config", x.config).code, what)
+				require.Equal(t, codeNotSynced, x.run("dump", id, "--config", x.config).Code, what)
 				continue
 			}
 			if _, ok := first[id]; !ok {
@@ -90,11 +90,11 @@ func caughtUp(s *localapi.Status, n int) string {
 func (x *site) dumpByKind(what string, from ...string) map[string]content {
 	x.t.Helper()
 	r := x.run(append([]string{"dump", "-o", "ndjson", "--config", x.config}, from...)...)
-	if r.code != codeNotSynced {
-		require.Zero(x.t, r.code, "%s: dump: %s", what, r.stderr)
+	if r.Code != codeNotSynced {
+		require.Zero(x.t, r.Code, "%s: dump: %s", what, r.Stderr)
 	}
 	kinds := make(map[string]content)
-	for line := range bytes.Lines(r.stdout) {
+	for line := range bytes.Lines(r.Stdout) {
 		o := decodeObject(x.t, line)
 		kind := fmt.Sprint(o["kind"])
 		if kinds[kind] == nil {

@@ -120,14 +120,18 @@ func TestIndexes(t *testing.T) {
 // kubectl runs kubectl as the admin, with an input.
 func kubectl(t *testing.T, cp *controlplane.ControlPlane, stdin []byte, args ...string) []byte {
 	t.Helper()
+	cmd := kubectlCommand(t, cp, args...)
+	cmd.Stdin = bytes.NewReader(stdin)
+	r := harness.RunToEnd(t, cmd)
+	require.Zero(t, r.Code, "kubectl %q: %.1000s", args, r.Stderr)
+	return r.Stdout
+}
+
+func kubectlCommand(t *testing.T, cp *controlplane.ControlPlane, args ...string) *exec.Cmd {
+	t.Helper()
 	cmd := exec.CommandContext(t.Context(), cp.KubectlPath(), args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+harness.Kubeconfig(t, cp, controlplane.Admin), "HOME="+cp.Dir())
-	cmd.Stdin = bytes.NewReader(stdin)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	require.NoError(t, err, "kubectl %q: %.1000s", args, stderr.String())
-	return out
+	return cmd
 }
 
 func lines(b []byte) []string {

@@ -23,8 +23,8 @@ func TestMemoryStore(t *testing.T) {
 			require.EqualValues(t, 1, c.Lists, id)
 		}
 		changes := x.run("changes", "configmaps", "--since", "1h", "--config", x.config)
-		require.Equal(t, 2, changes.code, changes.stderr)
-		require.Contains(t, changes.stderr, "the store keeps no history of changes: it is in memory, see snapcache status and store.type in the agent's configuration")
+		require.Equal(t, 2, changes.Code, changes.Stderr)
+		require.Contains(t, changes.Stderr, "the store keeps no history of changes: it is in memory, see snapcache status and store.type in the agent's configuration")
 		a.stop()
 	}
 	require.NoFileExists(t, x.db)

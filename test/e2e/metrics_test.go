@@ -1,11 +1,9 @@
 package e2e
 
 import (
-	"net/http"
-
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 	"github.com/stretchr/testify/require"
+
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // counters are the values of one metric of an agent by one of its labels.
@@ -26,13 +24,7 @@ func (c counters) total(but ...string) int {
 // counters scrapes a metric of a collection, by label.
 func (a *agent) counters(metric, collection, label string) counters {
 	a.t.Helper()
-	resp, err := http.Get("http://" + a.metrics + "/metrics")
-	require.NoError(a.t, err)
-	defer resp.Body.Close()
-	require.Equal(a.t, http.StatusOK, resp.StatusCode)
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(resp.Body)
-	require.NoError(a.t, err)
+	families := harness.Metrics(a.t, a.metrics)
 	require.Contains(a.t, families, metric)
 	values := counters{}
 	for _, m := range families[metric].GetMetric() {

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -55,7 +54,7 @@ func TestMissingResources(t *testing.T) {
 		require.Contains(t, s.Headline(), "2 of 4 "+localapi.ErrNotSynced.Error())
 		require.Contains(t, string(a.metricsText()), `snapcache_collection_synced{collection="`+tills+`"} 0`)
 		require.Contains(t, overSocket(t, x.socket, "/api/v1"), `"name":"pods"`, "discovery does not wait for it")
-		require.Equal(t, codeNotSynced, x.run("dump", tills, "--config", x.config).code)
+		require.Equal(t, codeNotSynced, x.run("dump", tills, "--config", x.config).Code)
 		if state == "first start" {
 			a.stop()
 			x.awaitLog("the server does not have the resource")
@@ -88,11 +87,7 @@ func socketClient(path string) *http.Client {
 // overSocket returns the body of a successful GET.
 func overSocket(t *testing.T, socket, path string) string {
 	t.Helper()
-	resp, err := socketClient(socket).Get("http://localhost" + path) //nolint:noctx // a socket of this test
-	require.NoError(t, err)
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	require.Equal(t, http.StatusOK, resp.StatusCode, "%s", body)
+	code, body := harness.Get(t, socketClient(socket), "http://localhost"+path)
+	require.Equal(t, http.StatusOK, code, "%s", body)
 	return string(body)
 }

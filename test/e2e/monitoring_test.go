@@ -3,7 +3,6 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -11,8 +10,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -36,12 +33,7 @@ func TestMonitoringMetrics(t *testing.T) {
 	x.must("snapshot", "create")
 	x.must("verify")
 	a.beRead("/api/v1/configmaps")
-	resp, err := http.Get("http://" + a.metrics + "/metrics")
-	require.NoError(t, err)
-	defer resp.Body.Close()
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(resp.Body)
-	require.NoError(t, err)
+	families := harness.Metrics(t, a.metrics)
 	a.stop()
 
 	root := harness.Root(t)
@@ -86,12 +78,7 @@ func (a *agent) beRead(path string) {
 		client, err := rest.HTTPClientFor(config)
 		require.NoError(a.t, err)
 		defer client.CloseIdleConnections()
-		resp, err := client.Get(config.Host + path)
-		require.NoError(a.t, err)
-		defer resp.Body.Close()
-		body, err = io.ReadAll(resp.Body)
-		require.NoError(a.t, err)
-		return resp.StatusCode, body
+		return harness.Get(a.t, client, config.Host+path)
 	}
 	code, body := read(path)
 	require.Equal(a.t, http.StatusOK, code, "%s", body)

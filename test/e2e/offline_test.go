@@ -103,15 +103,15 @@ func (a *agent) firstStatus() *localapi.Status {
 	a.t.Helper()
 	for deadline := time.Now().Add(patience); ; {
 		r := a.run("status", "--config", a.config, "-o", "json")
-		if r.code == 0 {
+		if r.Code == 0 {
 			var s localapi.Status
-			require.NoError(a.t, json.Unmarshal(r.stdout, &s))
+			require.NoError(a.t, json.Unmarshal(r.Stdout, &s))
 			if s.Agent != nil {
 				return &s
 			}
 		}
 		if time.Now().After(deadline) || !a.Running() {
-			a.t.Fatalf("no answer from the agent: %s", r.stderr)
+			a.t.Fatalf("no answer from the agent: %s", r.Stderr)
 		}
 	}
 }

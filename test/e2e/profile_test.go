@@ -25,8 +25,8 @@ func TestProfileNode(t *testing.T) {
 		more:       "profile: node\nnodeName: " + node + "\nkubernetesAPI: {address: '" + harness.FreeAddress(t) + "', access: {enabled: true}}",
 	})
 	checked := x.checkConfig()
-	require.Zero(t, checked.code, checked.stderr)
-	require.Contains(t, string(checked.stdout), "18 resources (profile node, of node "+node+"), all served by "+cp.URL())
+	require.Zero(t, checked.Code, checked.Stderr)
+	require.Contains(t, string(checked.Stdout), "18 resources (profile node, of node "+node+"), all served by "+cp.URL())
 
 	a := x.start()
 	cached := a.awaitCaughtUp(anywhere("nodes", "pods", "configmaps", "services", "endpointslices.discovery.k8s.io", "namespaces",

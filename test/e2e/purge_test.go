@@ -62,8 +62,8 @@ func TestSecretsPurged(t *testing.T) {
 	require.Greater(t, c.Purged.Objects, int64(60))
 	require.Equal(t, 1, a.counters("snapcache_purges_total", "secrets", "collection").total())
 	require.Contains(t, string(harness.ReadFile(x.t, x.log)), "PURGED")
-	require.Contains(t, string(x.run("status", "--config", x.config).stdout), "PURGED")
-	require.Equal(t, 3, x.run("dump", "secrets", "--config", x.config).code, "not empty: never synced")
+	require.Contains(t, string(x.run("status", "--config", x.config).Stdout), "PURGED")
+	require.Equal(t, 3, x.run("dump", "secrets", "--config", x.config).Code, "not empty: never synced")
 	poll(t, "the file is rewritten", nil, func(context.Context) (bool, error) {
 		return strings.Contains(string(harness.ReadFile(x.t, x.log)), "the file holds nothing of the purged objects"), nil
 	})
@@ -78,7 +78,7 @@ func TestSecretsPurged(t *testing.T) {
 	require.Equal(t, counters{"initial": 1}, nonZero(a.relists("secrets")))
 	require.Empty(t, nonZero(a.relists("configmaps")))
 	a.stop()
-	require.Zero(t, x.run("check", "--db", x.db).code)
+	require.Zero(t, x.run("check", "--db", x.db).Code)
 }
 
 // recordBytes returns the end of each record of a collection, deleted ones included, from a file

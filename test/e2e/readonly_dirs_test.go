@@ -35,9 +35,9 @@ func TestReadOnlyDisk_Directories(t *testing.T) {
 
 	readOnly(true)
 	r := x.run("snapshot", "create", "--socket", x.socket)
-	require.NotZero(t, r.code)
-	require.Contains(t, string(r.stderr), filepath.Join(x.dir, "other", "snapshots"))
-	require.Contains(t, string(r.stderr), "read-only file system")
+	require.NotZero(t, r.Code)
+	require.Contains(t, string(r.Stderr), filepath.Join(x.dir, "other", "snapshots"))
+	require.Contains(t, string(r.Stderr), "read-only file system")
 	a.requireServers(cp, twoIDs...)
 	readOnly(false)
 	x.must("snapshot", "create", "--socket", x.socket)

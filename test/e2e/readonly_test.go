@@ -117,7 +117,7 @@ func TestReadOnlyDisk(t *testing.T) {
 		for _, id := range twoIDs {
 			requireSame(t, id, onServer(t, cp, id), x.cached(id))
 		}
-		require.Zero(t, x.run("check", "--config", x.config).code)
+		require.Zero(t, x.run("check", "--config", x.config).Code)
 	}
 }
 
@@ -169,7 +169,7 @@ func TestReadOnlyDisk_NothingStored(t *testing.T) {
 	for _, id := range twoIDs {
 		requireSame(t, id, onServer(t, cp, id), x.cached(id))
 	}
-	require.Zero(t, x.run("check", "--config", x.config).code)
+	require.Zero(t, x.run("check", "--config", x.config).Code)
 
 	// The file alone is there.
 	require.NoError(t, os.RemoveAll(filepath.Join(filepath.Dir(x.db), "kubernetes-api")))

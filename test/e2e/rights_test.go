@@ -41,15 +41,15 @@ func TestRights(t *testing.T) {
 	t.Run("all", func(t *testing.T) {
 		x := rightsSite(t, cp, "all", "", "")
 		checked := x.checkConfig()
-		require.Zero(t, checked.code, checked.stderr)
-		require.Contains(t, string(checked.stdout), "3 resources, all served by "+cp.URL()+", which grants all permissions")
+		require.Zero(t, checked.Code, checked.Stderr)
+		require.Contains(t, string(checked.Stdout), "3 resources, all served by "+cp.URL()+", which grants all permissions")
 		a := x.start()
 		a.requireIdentified("uid:")
 		for i := range rightsIDs[:2] {
 			a.requireServers(cp, rightsIDs[i])
 		}
 		r, _ := x.verify()
-		require.Zero(t, r.code, r.stderr)
+		require.Zero(t, r.Code, r.Stderr)
 		a.stop()
 		for _, id := range rightsIDs {
 			x.tamper(id, driftOfEachKind(t, false))
@@ -59,7 +59,7 @@ func TestRights(t *testing.T) {
 			require.Zero(t, c.Lists, "%s was resumed", id)
 		}
 		r, all := x.verify("--repair")
-		require.Zero(t, r.code, r.stderr)
+		require.Zero(t, r.Code, r.Stderr)
 		for _, v := range all {
 			require.EqualValues(t, 2, v.Drift(), v.Collection)
 			require.EqualValues(t, 2, v.Repaired, v.Collection)
@@ -102,7 +102,7 @@ func TestRights(t *testing.T) {
 		a = x.start()
 		a.awaitCaughtUp(anywhere(rightsIDs...))
 		r, all := x.verify("--repair")
-		require.NotZero(t, r.code)
+		require.NotZero(t, r.Code)
 		i := slices.IndexFunc(all, func(v localapi.Verification) bool { return v.Collection == "configmaps" })
 		require.Contains(t, all[i].Problem, `cannot get resource "configmaps"`)
 		a.stop()
@@ -136,7 +136,7 @@ func TestConfigCheckRights(t *testing.T) {
 
 	x.kubeconfig = harness.Kubeconfig(t, cp, controlplane.Admin)
 	r := x.checkConfig()
-	require.Zero(t, r.code, r.stderr)
+	require.Zero(t, r.Code, r.Stderr)
 	x.kubeconfig = harness.Kubeconfig(t, cp, controlplane.Reader)
 	x.requireMissing(cp, secrets)
 	x.kubeconfig = harness.Kubeconfig(t, cp, controlplane.Stranger)
@@ -147,12 +147,12 @@ func TestConfigCheckRights(t *testing.T) {
 		"get, list, watch on pods in the namespace shop-0002: it can't be cached")
 
 	r = x.run("config", "check", "--config", x.config)
-	require.Zero(t, r.code, "without --kubeconfig no server is asked: %s", r.stderr)
-	require.NotContains(t, string(r.stdout), "rights")
+	require.Zero(t, r.Code, "without --kubeconfig no server is asked: %s", r.Stderr)
+	require.NotContains(t, string(r.Stdout), "rights")
 }
 
 // checkConfig checks the configuration, with the rights of the agent's user.
-func (x *site) checkConfig() result {
+func (x *site) checkConfig() harness.Result {
 	x.t.Helper()
 	return x.run("config", "check", "--config", x.config, "--kubeconfig", x.kubeconfig)
 }
@@ -166,9 +166,9 @@ func (x *site) requireMissing(cp *controlplane.ControlPlane, rights ...string) {
 	}
 	want.WriteString("snapcache: the configuration is valid, but rights are missing: snapcache config rbac prints the manifest that grants them\n")
 	r := x.checkConfig()
-	require.Equal(x.t, 1, r.code, "exit code of config check")
-	require.Empty(x.t, r.stdout)
-	require.Equal(x.t, want.String(), r.stderr)
+	require.Equal(x.t, 1, r.Code, "exit code of config check")
+	require.Empty(x.t, r.Stdout)
+	require.Equal(x.t, want.String(), r.Stderr)
 }
 
 // requireIdentified requires all collections to be of a cluster that is identified by its UID, or

@@ -44,7 +44,7 @@ func TestVerify(t *testing.T) {
 	a := x.start()
 	a.requireServers(cp, verifyIDs...)
 	r, same := x.verify()
-	require.Zero(t, r.code, r.stderr)
+	require.Zero(t, r.Code, r.Stderr)
 	for _, v := range same {
 		require.Zero(t, v.Drift()+v.Undecided, v.Collection)
 		require.EqualValues(t, len(onServer(t, cp, v.Collection)), v.Objects)
@@ -59,7 +59,7 @@ func TestVerify(t *testing.T) {
 		}()
 		for runs := 0; ; runs++ {
 			r, all := x.verify()
-			require.Zero(t, r.code, r.stderr)
+			require.Zero(t, r.Code, r.Stderr)
 			for _, v := range all {
 				require.Zero(t, v.Drift(), v.Collection)
 			}
@@ -86,8 +86,8 @@ func TestVerify(t *testing.T) {
 		requireDiffers(t, cp, x, verifyIDs)
 		stop := nudge(t, cp)
 		r, all := x.verify()
-		require.Equal(t, exitDrift, r.code, r.stderr)
-		requireOneLine(t, r.stderr, "differs", "7 objects")
+		require.Equal(t, exitDrift, r.Code, r.Stderr)
+		requireOneLine(t, r.Stderr, "differs", "7 objects")
 		for _, v := range all {
 			require.EqualValues(t, 1, v.Missing, v.Collection)
 			require.EqualValues(t, 1, v.Stale, v.Collection)
@@ -98,7 +98,7 @@ func TestVerify(t *testing.T) {
 
 		before := totals(t, cp)
 		r, all = x.verify("--repair")
-		require.Zero(t, r.code, r.stderr)
+		require.Zero(t, r.Code, r.Stderr)
 		for _, v := range all {
 			require.Positive(t, v.Drift(), v.Collection)
 			require.Equal(t, v.Drift(), v.Repaired, v.Collection)
@@ -117,7 +117,7 @@ func TestVerify(t *testing.T) {
 		require.EqualValues(t, 3, verified.Repaired)
 		require.Contains(t, string(x.must("status")), "verified")
 		a.stop()
-		require.Zero(t, x.run("check", "--db", x.db).code)
+		require.Zero(t, x.run("check", "--db", x.db).Code)
 	})
 
 	t.Run("many", func(t *testing.T) {
@@ -131,7 +131,7 @@ func TestVerify(t *testing.T) {
 		a := x.start()
 		a.awaitCaughtUp(anywhere(verifyIDs...))
 		r, all := x.verify("configmaps", "--repair")
-		require.Zero(t, r.code, r.stderr)
+		require.Zero(t, r.Code, r.Stderr)
 		require.Len(t, all, 1)
 		require.True(t, all[0].Relisted)
 		a.requireServers(cp, verifyIDs...)
@@ -163,11 +163,11 @@ func TestVerify(t *testing.T) {
 }
 
 // verify runs the command and returns its result.
-func (x *site) verify(args ...string) (result, []localapi.Verification) {
+func (x *site) verify(args ...string) (harness.Result, []localapi.Verification) {
 	x.t.Helper()
 	r := x.run(append([]string{"verify", "-o", "json", "--config", x.config}, args...)...)
 	var all []localapi.Verification
-	require.NoError(x.t, json.Unmarshal(r.stdout, &all), "%s", r.stderr)
+	require.NoError(x.t, json.Unmarshal(r.Stdout, &all), "%s", r.Stderr)
 	return r, all
 }
 

@@ -9,51 +9,18 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	rbacv1 "k8s.io/api/rbac/v1"
+
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // nobody is another user of this machine than the one that runs the tests.
 const nobody = 65534
-
-// dialAsNobody opens connections of that user, if these tests may become it, and of their own otherwise.
-func dialAsNobody(t *testing.T, network, address string, n int) []net.Conn {
-	t.Helper()
-	var limit syscall.Rlimit
-	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
-	if most := int(limit.Cur) - 2000; n > most {
-		t.Logf("%d connections instead of %d: this process may not open more files", most, n)
-		n = most
-	}
-	all, done := make([]net.Conn, 0, n), make(chan error)
-	go func() {
-		if os.Getuid() == 0 {
-			runtime.LockOSThread() // for good: the thread ends with the goroutine
-			keep := ^uintptr(0)
-			if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, keep, nobody, keep); errno != 0 {
-				done <- errno
-				return
-			}
-		}
-		for range n {
-			c, err := net.DialTimeout(network, address, patience)
-			if err != nil {
-				done <- err
-				return
-			}
-			all = append(all, c)
-		}
-		done <- nil
-	}()
-	require.NoError(t, <-done)
-	return all
-}
 
 // TestHeldConnections: what a process of this machine opens at a listener, with credentials or without, takes
 // a bounded number of connections and bytes, and no place of another user's.
@@ -151,7 +118,7 @@ func TestHeldConnections(t *testing.T) {
 				}()
 				cut := 0
 				for _, n := range []int{tc.connections, 10} { // the latter take the places that the other client leaves
-					opened := dialAsNobody(t, tc.network, tc.address, n)
+					opened := harness.DialAs(t, nobody, tc.network, tc.address, n)
 					all = append(all, opened...)
 					for _, c := range opened {
 						if tc.send == nil {

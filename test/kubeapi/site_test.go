@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,8 +13,6 @@ import (
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
@@ -208,13 +205,7 @@ func (s *site) served() served {
 // scrape reads the metrics of the agent.
 func (s *site) scrape() map[string]*dto.MetricFamily {
 	s.t.Helper()
-	resp, err := http.Get("http://" + s.metrics + "/metrics")
-	require.NoError(s.t, err)
-	defer resp.Body.Close()
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(resp.Body)
-	require.NoError(s.t, err)
-	return families
+	return harness.Metrics(s.t, s.metrics)
 }
 
 // fallback returns whether the agent uses the server of its fallback context, as its metric has it.

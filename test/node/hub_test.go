@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
@@ -127,12 +126,8 @@ func (c *container) serve(t *testing.T) {
 		{"the liveness probe", "/livez", stranger, http.StatusOK, "ok"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			answer, err := tc.client.Get(hub + tc.path)
-			require.NoError(t, err)
-			defer answer.Body.Close()
-			body, err := io.ReadAll(answer.Body)
-			require.NoError(t, err)
-			require.Equal(t, tc.code, answer.StatusCode, "%s", body)
+			code, body := harness.Get(t, tc.client, hub+tc.path)
+			require.Equal(t, tc.code, code, "%s", body)
 			require.Contains(t, string(body), tc.body)
 		})
 	}

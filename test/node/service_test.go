@@ -10,13 +10,11 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
@@ -45,10 +43,7 @@ func (x *site) logged(t *testing.T, fields ...string) (line map[string]any) {
 // connections checks that the service distinguishes the users of the node: one who opens more connections than
 // there is room for closes no other's.
 func (x *site) connections(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	address := l.Addr().String()
-	require.NoError(t, l.Close())
+	address := harness.FreeAddress(t)
 	x.write(t, configPath, strings.Replace(agentConfig, "disabled: true", "address: "+address, 1), 0o644)
 	x.run(t, "systemctl", "restart", "snapcache")
 	x.requireResumed(t)
@@ -64,12 +59,18 @@ func (x *site) connections(t *testing.T) {
 		_, err = io.Copy(io.Discard, answer.Body)
 		return answer.StatusCode, err
 	}
-	alices := x.dialAs(t, "alice", address, 1)[0]
+	uid := func(user string) int {
+		t.Helper()
+		id, err := strconv.Atoi(x.run(t, "id", "-u", user))
+		require.NoError(t, err)
+		return id
+	}
+	alices := harness.DialAs(t, uid("alice"), "tcp", address, 1)[0]
 	defer alices.Close()
 	code, err := get(alices)
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, code)
-	for _, c := range x.dialAs(t, "mallory", address, 1000) {
+	for _, c := range harness.DialAs(t, uid("mallory"), "tcp", address, 1000) {
 		defer c.Close()
 	}
 	code, err = get(alices)
@@ -78,28 +79,6 @@ func (x *site) connections(t *testing.T) {
 	x.write(t, configPath, agentConfig, 0o644)
 	x.run(t, "systemctl", "restart", "snapcache")
 	x.requireResumed(t)
-}
-
-// dialAs opens connections of a user of the machine, whose network is the one of this process.
-func (x *site) dialAs(t *testing.T, user, address string, n int) (all []net.Conn) {
-	t.Helper()
-	uid, err := strconv.Atoi(x.run(t, "id", "-u", user))
-	require.NoError(t, err)
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // for good: the thread ends with the goroutine
-		err := unix.Setfsuid(uid)
-		for range n {
-			var c net.Conn
-			if c, err = net.Dial("tcp", address); err != nil {
-				break
-			}
-			all = append(all, c)
-		}
-		done <- err
-	}()
-	require.NoError(t, <-done)
-	return all
 }
 
 // snapshots runs the timer's unit, which makes a snapshot while the service runs.
