@@ -39,10 +39,10 @@ func TestChanges(t *testing.T) {
 	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{ConfigMaps: 60, Namespaces: 3}))
 	s := settings{kubeconfig: harness.Kubeconfig(t, cp, controlplane.Admin), resources: "- resource: configmaps"}
 	x := newSite(t, s)
-	d := newDoer(t, cp)
+	d := newChanger(t, cp)
 	a := x.start()
 	a.requireServers(cp, "configmaps")
-	since := []moment{x.moment(cp)}
+	since := []resumePoint{x.resumePoint(cp)}
 
 	f := x.follow(since[0].rv)
 	d.round("one")
@@ -116,8 +116,8 @@ func TestChanges(t *testing.T) {
 	a.stop()
 }
 
-// doer changes configmaps.
-type doer struct {
+// changer changes configmaps.
+type changer struct {
 	t      *testing.T
 	client dynamic.ResourceInterface
 	left   []string // names of the unchanged ones
@@ -126,10 +126,10 @@ type doer struct {
 // changesNamespace is the namespace of all doers.
 var changesNamespace = objects.Namespace(0)
 
-func newDoer(t *testing.T, cp *controlplane.ControlPlane) *doer {
+func newChanger(t *testing.T, cp *controlplane.ControlPlane) *changer {
 	t.Helper()
 	client := harness.Dynamic(t, cp.RESTConfig(controlplane.Admin))
-	d := &doer{t: t, client: client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}).Namespace(changesNamespace)}
+	d := &changer{t: t, client: client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}).Namespace(changesNamespace)}
 	for key := range onServer(t, cp, "configmaps") {
 		if ns, name, _ := strings.Cut(key, "/"); ns == changesNamespace {
 			d.left = append(d.left, name)
@@ -139,7 +139,7 @@ func newDoer(t *testing.T, cp *controlplane.ControlPlane) *doer {
 	return d
 }
 
-func (d *doer) create(name string) (key string) {
+func (d *changer) create(name string) (key string) {
 	d.t.Helper()
 	o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "data": map[string]any{"from": "<" + name + ">"}}}
 	o.SetName(name)
@@ -148,20 +148,20 @@ func (d *doer) create(name string) (key string) {
 	return object.Key(changesNamespace, name)
 }
 
-func (d *doer) modify(name, how string) {
+func (d *changer) modify(name, how string) {
 	d.t.Helper()
 	patch := fmt.Appendf(nil, `{"data":{"modified":%q}}`, how)
 	_, err := d.client.Patch(d.t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{})
 	require.NoError(d.t, err)
 }
 
-func (d *doer) delete(name string) {
+func (d *changer) delete(name string) {
 	d.t.Helper()
 	require.NoError(d.t, d.client.Delete(d.t.Context(), name, metav1.DeleteOptions{}))
 }
 
 // next returns an unchanged configmap.
-func (d *doer) next() string {
+func (d *changer) next() string {
 	d.t.Helper()
 	require.NotEmpty(d.t, d.left)
 	name := d.left[0]
@@ -170,7 +170,7 @@ func (d *doer) next() string {
 }
 
 // round makes one change of each kind.
-func (d *doer) round(name string) {
+func (d *changer) round(name string) {
 	d.t.Helper()
 	twice := d.next()
 	d.modify(twice, "once")
@@ -192,33 +192,33 @@ func (d *doer) round(name string) {
 	d.create("recreated-" + name)
 }
 
-// moment is the state at a resourceVersion from which a client resumes.
-type moment struct {
+// resumePoint is the state at a resourceVersion from which a client resumes.
+type resumePoint struct {
 	rv      string
 	listed  string // the horizon
 	content content
 }
 
-// moment returns the present one; agent and server must be caught up.
-func (x *site) moment(cp *controlplane.ControlPlane) moment {
+// resumePoint returns the present one; agent and server must be caught up.
+func (x *site) resumePoint(cp *controlplane.ControlPlane) resumePoint {
 	x.t.Helper()
 	var s localapi.Status
 	require.NoError(x.t, json.Unmarshal(x.must("inspect", "-o", "json"), &s))
 	c := collections(&s)["configmaps"]
 	require.NotEmpty(x.t, c.HistorySince.RV)
 	require.False(x.t, c.HistorySince.Time.IsZero())
-	return moment{rv: c.ResourceVersion, listed: c.HistorySince.RV, content: onServer(x.t, cp, "configmaps")}
+	return resumePoint{rv: c.ResourceVersion, listed: c.HistorySince.RV, content: onServer(x.t, cp, "configmaps")}
 }
 
-// requireChanges compares the changes since each moment, in all namespaces and in one, and returns
+// requireChanges compares the changes since each point, in all namespaces and in one, and returns
 // the moments with the present one appended.
-func (x *site) requireChanges(cp *controlplane.ControlPlane, since []moment) []moment {
+func (x *site) requireChanges(cp *controlplane.ControlPlane, since []resumePoint) []resumePoint {
 	x.t.Helper()
-	now := x.moment(cp)
+	now := x.resumePoint(cp)
 	for i, m := range since {
 		require.Equal(x.t, m.listed, now.listed, "the history goes on")
 		all := x.changes("--since", m.rv)
-		require.ElementsMatch(x.t, difference(m.content, now.content), all.lines, "since moment %d", i)
+		require.ElementsMatch(x.t, difference(m.content, now.content), all.lines, "since point %d", i)
 		require.False(x.t, compareRV(x.t)(all.bookmark, now.rv) < 0, "a bookmark at %s, before %s", all.bookmark, now.rv)
 		for key, o := range all.objects {
 			require.Equal(x.t, now.content[key], o, key)

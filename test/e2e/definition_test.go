@@ -42,7 +42,7 @@ var (
 // definitions must serve discovery, tables, selectors, paths and objects as the server does, soon.
 func TestDefinitionChanges(t *testing.T) {
 	t.Parallel()
-	w := newDefinitionWorld(t)
+	w := newDefinitionFixture(t)
 	online, stopped, unread := w.site(controlplane.Admin), w.site(controlplane.Admin), w.site(controlplane.Stranger)
 	running, unreading, first := online.start(), unread.start(), stopped.start()
 	for _, x := range []*site{online, unread, stopped} {
@@ -73,7 +73,7 @@ func TestDefinitionChanges(t *testing.T) {
 // definitionChange is a change of the definition of tills.
 type definitionChange struct {
 	name   string
-	make   func(*testing.T, *definitionWorld)
+	make   func(*testing.T, *definitionFixture)
 	unseen bool // no answer of the server differs
 }
 
@@ -106,7 +106,7 @@ var definitionChanges = []definitionChange{
 }
 
 func patched(name, operations string) definitionChange {
-	return definitionChange{name: name, make: func(t *testing.T, w *definitionWorld) {
+	return definitionChange{name: name, make: func(t *testing.T, w *definitionFixture) {
 		_, err := w.client.Resource(definitionsResource).Patch(t.Context(), "tills.shop.example.com", types.JSONPatchType, []byte("["+operations+"]"), metav1.PatchOptions{})
 		require.NoError(t, err)
 	}}
@@ -119,7 +119,7 @@ func unseen(c definitionChange) definitionChange {
 
 // recreated deletes the definition and makes it again, with an object of the same name.
 func recreated(name, kind, scope string) definitionChange {
-	return definitionChange{name: name, make: func(t *testing.T, w *definitionWorld) {
+	return definitionChange{name: name, make: func(t *testing.T, w *definitionFixture) {
 		definitions := w.client.Resource(definitionsResource)
 		d, err := definitions.Get(t.Context(), "tills.shop.example.com", metav1.GetOptions{})
 		require.NoError(t, err)
@@ -143,15 +143,15 @@ func recreated(name, kind, scope string) definitionChange {
 	}}
 }
 
-// definitionWorld is a control plane with a till.
-type definitionWorld struct {
+// definitionFixture is a control plane with a till.
+type definitionFixture struct {
 	t      *testing.T
 	cp     *controlplane.ControlPlane
 	client dynamic.Interface
 	http   *http.Client
 }
 
-func newDefinitionWorld(t *testing.T) *definitionWorld {
+func newDefinitionFixture(t *testing.T) *definitionFixture {
 	t.Helper()
 	cp := harness.ControlPlane(t, controlplane.Options{})
 	createTills(t, cp)
@@ -170,13 +170,13 @@ func newDefinitionWorld(t *testing.T) *definitionWorld {
 		Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: controlplane.Stranger}},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	w := &definitionWorld{t: t, cp: cp, client: client, http: plain}
+	w := &definitionFixture{t: t, cp: cp, client: client, http: plain}
 	w.createTill("Till", "default")
 	return w
 }
 
 // createTill creates a till, once tills of that kind are served.
-func (w *definitionWorld) createTill(kind, namespace string) {
+func (w *definitionFixture) createTill(kind, namespace string) {
 	w.t.Helper()
 	till := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "shop.example.com/v1", "kind": kind, "metadata": map[string]any{"name": "one"},
@@ -197,7 +197,7 @@ func (w *definitionWorld) createTill(kind, namespace string) {
 }
 
 // site makes the directory of an agent of a user that serves the Kubernetes API on a socket.
-func (w *definitionWorld) site(user string) *site {
+func (w *definitionFixture) site(user string) *site {
 	x := newSite(w.t, settings{kubeconfig: harness.Kubeconfig(w.t, w.cp, user), resources: "- resource: tills.shop.example.com"})
 	x.configure(settings{
 		kubeconfig: x.kubeconfig, resources: "- resource: tills.shop.example.com",
@@ -240,7 +240,7 @@ func withoutDefinition(view definitionView) definitionView {
 	return names
 }
 
-func (w *definitionWorld) server(t *testing.T) definitionView {
+func (w *definitionFixture) server(t *testing.T) definitionView {
 	t.Helper()
 	view, err := readDefinitionView(t.Context(), w.http, w.cp.URL())
 	require.NoError(t, err)
@@ -248,7 +248,7 @@ func (w *definitionWorld) server(t *testing.T) definitionView {
 }
 
 // awaitServer waits until the server's own documents and handlers have a change.
-func (w *definitionWorld) awaitServer(t *testing.T, what string, changed func(definitionView) bool) {
+func (w *definitionFixture) awaitServer(t *testing.T, what string, changed func(definitionView) bool) {
 	t.Helper()
 	var last definitionView
 	same := 0
@@ -266,7 +266,7 @@ func (w *definitionWorld) awaitServer(t *testing.T, what string, changed func(de
 }
 
 // requireServed requires that an agent's answers become the server's.
-func (w *definitionWorld) requireServed(t *testing.T, when string, x *site, namesOnly bool) {
+func (w *definitionFixture) requireServed(t *testing.T, when string, x *site, namesOnly bool) {
 	t.Helper()
 	var want, have definitionView
 	start := time.Now()
@@ -294,7 +294,7 @@ func (w *definitionWorld) requireServed(t *testing.T, when string, x *site, name
 
 // requireVerifyIsTrue requires that a comparison that finds no difference is followed by the server's
 // answers.
-func (w *definitionWorld) requireVerifyIsTrue(t *testing.T, x *site) {
+func (w *definitionFixture) requireVerifyIsTrue(t *testing.T, x *site) {
 	t.Helper()
 	if r := x.run("verify", "--config", x.config); r.Code != 0 {
 		t.Logf("verify ended with %d: %s%s", r.Code, r.Stdout, r.Stderr)
@@ -379,7 +379,7 @@ func comparableAnswer(body []byte) string {
 // them. That is reported, all else is served, and the resource is cached once it has namespaces again.
 func TestScopeOfConfiguredNamespace(t *testing.T) {
 	t.Parallel()
-	w := newDefinitionWorld(t)
+	w := newDefinitionFixture(t)
 	const id = "tills.shop.example.com@default"
 	x := newSite(t, settings{
 		kubeconfig: harness.Kubeconfig(t, w.cp, controlplane.Admin),

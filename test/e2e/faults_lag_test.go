@@ -65,26 +65,26 @@ func (f *faults) moveTo(t *testing.T, cp *controlplane.ControlPlane) {
 	f.g.Up()
 }
 
-// doer returns a doer that leaves the objects of other faults alone. They are the newest ones, and
+// changer returns a changer that leaves the objects of other faults alone. They are the newest ones, and
 // if all of them changed and etcd were compacted, nothing would be left to recognise the server's
 // history by.
-func (f *faults) doer(t *testing.T) *doer {
+func (f *faults) changer(t *testing.T) *changer {
 	t.Helper()
-	d := newDoer(t, f.cp)
+	d := newChanger(t, f.cp)
 	d.left = slices.DeleteFunc(d.left, func(name string) bool { return strings.Contains(name, "-round-") })
 	return d
 }
 
-// aside returns a doer that leaves alone the object that a fault's one change uses.
-func (f *faults) aside(t *testing.T) *doer {
+// aside returns a changer that leaves alone the object that a fault's one change uses.
+func (f *faults) aside(t *testing.T) *changer {
 	t.Helper()
-	d := f.doer(t)
+	d := f.changer(t)
 	d.left = d.left[5:]
 	return d
 }
 
 // goOn makes some more changes.
-func (f *faults) goOn(t *testing.T, d *doer) {
+func (f *faults) goOn(t *testing.T, d *changer) {
 	t.Helper()
 	at := strconv.FormatUint(f.random.Uint64(), 36)
 	d.modify(d.next(), at)

@@ -286,7 +286,7 @@ func (f *faults) test(t *testing.T, fault serverFault, round string) {
 	}
 	agent := f.a
 	follower := f.x.follow(now["configmaps"].ResourceVersion)
-	d := f.doer(t)
+	d := f.changer(t)
 	if fault.reasons["configmaps"] == "rv-ahead" {
 		f.reader.restored()
 	}

@@ -24,15 +24,15 @@ import (
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
-// liar is a proxy that parses the requests through it. It counts the complete lists of configmaps,
+// lossyProxy is a proxy that parses the requests through it. It counts the complete lists of configmaps,
 // and can answer them with an empty list.
-type liar struct {
+type lossyProxy struct {
 	kubeconfig string
 	lists      atomic.Int32
 	lies       atomic.Int32 // how many more lists to answer with an empty one
 }
 
-func newLiar(t *testing.T, cp *controlplane.ControlPlane) *liar {
+func newLossyProxy(t *testing.T, cp *controlplane.ControlPlane) *lossyProxy {
 	t.Helper()
 	target, err := url.Parse(cp.URL())
 	require.NoError(t, err)
@@ -48,7 +48,7 @@ func newLiar(t *testing.T, cp *controlplane.ControlPlane) *liar {
 		Transport: transport, FlushInterval: -1,
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
 	}
-	l := &liar{kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
+	l := &lossyProxy{kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		q := r.URL.Query()
 		if r.URL.Path == "/api/v1/configmaps" && !q.Has("watch") && !q.Has("resourceVersion") && !q.Has("continue") {
@@ -86,7 +86,7 @@ func TestMassDeletion(t *testing.T) {
 	cp := harness.ControlPlane(t, controlplane.Options{})
 	const all, gone = 200, 160
 	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{ConfigMaps: all}))
-	l := newLiar(t, cp)
+	l := newLossyProxy(t, cp)
 	x := newSite(t, settings{kubeconfig: l.kubeconfig, resources: "- resource: configmaps"})
 	a := x.start()
 	a.requireServers(cp, "configmaps")
