@@ -38,6 +38,15 @@ const everything = `
 - resource: namespaces
 `
 
+// startQuiet starts an agent that caches everything on the shared control plane, and waits until it has all objects.
+func startQuiet(t *testing.T) (*controlplane.ControlPlane, *agent) {
+	t.Helper()
+	cp := quietControlPlane(t)
+	a := newSite(t, settings{kubeconfig: harness.Kubeconfig(t, cp, controlplane.Admin), resources: everything, consent: true}).start()
+	a.requireServers(cp, everyID...)
+	return cp, a
+}
+
 // everyID holds the IDs of its collections.
 var everyID = slices.Sorted(maps.Keys(kindOf))
 

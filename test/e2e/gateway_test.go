@@ -46,8 +46,10 @@ type gateway struct {
 	cert    tls.Certificate
 	inject  func(*http.Request) int // the status to answer with; nil, or a result of 0, forwards the request
 	refused int                     // number of requests answered by inject
-	delay   int                     // Retry-After of a 429, in seconds; 0 for 1
-	box     *box                    // what requests pass through; nil for nothing
+	// handle reports whether it has answered; nil for none. It is set before the first request.
+	handle func(http.ResponseWriter, *http.Request) bool
+	delay  int  // Retry-After of a 429, in seconds; 0 for 1
+	box    *box // what requests pass through; nil for nothing
 }
 
 // backend is a server behind a gateway.
@@ -158,6 +160,9 @@ func (g *gateway) to(t *testing.T, cp *controlplane.ControlPlane) *backend {
 
 // ServeHTTP implements [http.Handler].
 func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if g.handle != nil && g.handle(w, r) {
+		return
+	}
 	g.mu.Lock()
 	b, inject, delay, box := g.behind, g.inject, g.delay, g.box
 	if g.watched != nil && r.URL.Query().Has("watch") {

@@ -162,10 +162,8 @@ var fromCache = []string{
 // TestGetFromCache compares get, from the agent and from its file, with kubectl.
 func TestGetFromCache(t *testing.T) {
 	t.Parallel()
-	cp := quietControlPlane(t)
-	x := newSite(t, settings{kubeconfig: harness.Kubeconfig(t, cp, controlplane.Admin), resources: everything, consent: true})
-	a := x.start()
-	a.requireServers(cp, everyID...)
+	cp, a := startQuiet(t)
+	x := a.site
 	for _, from := range []string{"socket", "file"} {
 		if from == "file" {
 			a.stop()

@@ -22,10 +22,8 @@ import (
 // formats with it.
 func TestKubectlAcceptsDump(t *testing.T) {
 	t.Parallel()
-	cp := quietControlPlane(t)
-	x := newSite(t, settings{kubeconfig: harness.Kubeconfig(t, cp, controlplane.Admin), resources: everything, consent: true})
-	a := x.start()
-	a.requireServers(cp, everyID...)
+	cp, a := startQuiet(t)
+	x := a.site
 	a.stop() // reads from the file use the same code on another source
 
 	names := lines(kubectl(t, cp, nil, "get", strings.Join(everyID, ","), "-A", "-o", "name"))
@@ -49,10 +47,8 @@ func TestKubectlAcceptsDump(t *testing.T) {
 // TestDumpSelects compares the selections of dump with those of kubectl.
 func TestDumpSelects(t *testing.T) {
 	t.Parallel()
-	cp := quietControlPlane(t)
-	x := newSite(t, settings{kubeconfig: harness.Kubeconfig(t, cp, controlplane.Admin), resources: everything, consent: true})
-	a := x.start()
-	a.requireServers(cp, everyID...)
+	cp, a := startQuiet(t)
+	x := a.site
 	for _, from := range []string{"socket", "file"} {
 		if from == "file" {
 			a.stop()
@@ -81,10 +77,8 @@ func TestDumpSelects(t *testing.T) {
 // TestIndexes compares the output of inspect about the indexes with the objects.
 func TestIndexes(t *testing.T) {
 	t.Parallel()
-	cp := quietControlPlane(t)
-	x := newSite(t, settings{kubeconfig: harness.Kubeconfig(t, cp, controlplane.Admin), resources: everything, consent: true})
-	a := x.start()
-	a.requireServers(cp, everyID...)
+	cp, a := startQuiet(t)
+	x := a.site
 	pods := onServer(t, cp, "pods")
 	for _, from := range []string{"socket", "file"} {
 		if from == "file" {

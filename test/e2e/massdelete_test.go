@@ -1,14 +1,8 @@
 package e2e
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
-	"path/filepath"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -17,65 +11,39 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/snapcache/snapcache/test/controlplane"
 	"github.com/snapcache/snapcache/test/controlplane/harness"
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
-// lossyProxy is a proxy that parses the requests through it. It counts the complete lists of configmaps,
-// and can answer them with an empty list.
-type lossyProxy struct {
-	kubeconfig string
-	lists      atomic.Int32
-	lies       atomic.Int32 // how many more lists to answer with an empty one
+// lossyServer counts the complete lists of configmaps, and can answer them with an empty list.
+type lossyServer struct {
+	*gateway
+	lists atomic.Int32
+	lies  atomic.Int32 // how many more lists to answer with an empty one
 }
 
-func newLossyProxy(t *testing.T, cp *controlplane.ControlPlane) *lossyProxy {
+func newLossyServer(t *testing.T, cp *controlplane.ControlPlane) *lossyServer {
 	t.Helper()
-	target, err := url.Parse(cp.URL())
-	require.NoError(t, err)
-	admin := cp.RESTConfig(controlplane.Admin)
-	ca := x509.NewCertPool()
-	require.True(t, ca.AppendCertsFromPEM(admin.CAData))
-	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: ca}, ForceAttemptHTTP2: true}
-	forward := &httputil.ReverseProxy{
-		Rewrite: func(r *httputil.ProxyRequest) {
-			r.SetURL(target)
-			r.Out.Header.Set("Authorization", "Bearer "+admin.BearerToken) // which no client sends without TLS
-		},
-		Transport: transport, FlushInterval: -1,
-		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
-	}
-	l := &lossyProxy{kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	l := &lossyServer{gateway: newGateway(t, cp)}
+	l.handle = func(w http.ResponseWriter, r *http.Request) bool {
 		q := r.URL.Query()
-		if r.URL.Path == "/api/v1/configmaps" && !q.Has("watch") && !q.Has("resourceVersion") && !q.Has("continue") {
-			l.lists.Add(1)
-			if l.lies.Add(-1) >= 0 {
-				rev, err := cp.Revision(r.Context())
-				if err != nil {
-					t.Error(err)
-				}
-				w.Header().Set("Content-Type", "application/json")
-				fmt.Fprintf(w, `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"%d"},"items":[]}`, rev)
-				return
-			}
+		if r.URL.Path != "/api/v1/configmaps" || q.Has("watch") || q.Has("resourceVersion") || q.Has("continue") {
+			return false
 		}
-		forward.ServeHTTP(w, r)
-	}))
-	t.Cleanup(func() {
-		srv.CloseClientConnections()
-		srv.Close()
-		transport.CloseIdleConnections()
-	})
-	cfg, err := clientcmd.LoadFromFile(harness.Kubeconfig(t, cp, controlplane.Admin))
-	require.NoError(t, err)
-	for _, c := range cfg.Clusters {
-		c.Server, c.CertificateAuthorityData, c.CertificateAuthority = srv.URL, nil, ""
+		l.lists.Add(1)
+		if l.lies.Add(-1) < 0 {
+			return false
+		}
+		rev, err := cp.Revision(r.Context())
+		if err != nil {
+			t.Error(err)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"%d"},"items":[]}`, rev)
+		return true
 	}
-	require.NoError(t, clientcmd.WriteToFile(*cfg, l.kubeconfig))
 	return l
 }
 
@@ -86,8 +54,8 @@ func TestMassDeletion(t *testing.T) {
 	cp := harness.ControlPlane(t, controlplane.Options{})
 	const all, gone = 200, 160
 	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{ConfigMaps: all}))
-	l := newLossyProxy(t, cp)
-	x := newSite(t, settings{kubeconfig: l.kubeconfig, resources: "- resource: configmaps"})
+	l := newLossyServer(t, cp)
+	x := newSite(t, settings{kubeconfig: l.Kubeconfig, resources: "- resource: configmaps"})
 	a := x.start()
 	a.requireServers(cp, "configmaps")
 	stored := len(x.cached("configmaps"))
