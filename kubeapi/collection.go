@@ -40,9 +40,6 @@ type Freshness struct {
 	// Connected is set while the server can be reached and the collection follows it.
 	Connected bool
 
-	// Fault is why the collection is not connected, in a few words; empty if the server can't be reached.
-	Fault string
-
 	// Since is when the collection was last known to be complete, and AtLeast how long ago that is for
 	// certain, though the clock may be behind it. While Connected is set, they count only if the server does
 	// not answer a probe.
@@ -69,6 +66,9 @@ type Collection struct {
 
 	// Freshness reports how current the collection is; nil for a file, which no server changes.
 	Freshness func() Freshness
+
+	// Fault returns why the collection is not connected, in a few words; nil for a file.
+	Fault func() string
 
 	// Probe returns the server's current resourceVersion of the collection; nil for a file.
 	Probe func(context.Context) (string, error)

@@ -1,7 +1,6 @@
 package kubeapi
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -149,7 +148,10 @@ func (s *Server) age(h http.Header, c *served, now Freshness) error {
 		staleness = c.Staleness()
 	}
 	age, state := now.Age(s.opts.Clock.Now()), now.Since.UTC().Format(time.RFC3339)
-	fault := cmp.Or(now.Fault, "the server can't be reached")
+	fault := "the server can't be reached"
+	if c.Fault != nil {
+		fault = c.Fault()
+	}
 	seconds := int64(clocks.UnknownSeconds)
 	if age.Known() {
 		seconds = min(seconds, int64(age.Duration().Seconds()))

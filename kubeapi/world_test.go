@@ -149,7 +149,8 @@ func (w *world) open() {
 	c := &Collection{
 		Info: func() store.Info { return pods }, Description: described(store.Description{}),
 		View: w.coll.View, State: w.coll.State, Events: w.events,
-		Freshness: func() Freshness { return Freshness{Connected: !w.offline, Fault: w.fault, Since: w.since} },
+		Freshness: func() Freshness { return Freshness{Connected: !w.offline, Since: w.since} },
+		Fault:     func() string { return w.fault },
 		Staleness: func() Staleness { return w.staleness },
 		Probe:     w.probe,
 		Changed: func() <-chan struct{} {

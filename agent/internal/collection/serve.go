@@ -35,6 +35,7 @@ func (c *Collection) newServed() *kubeapi.Collection {
 		View:        func() (store.View, error) { return c.Live().Stored.View() },
 		State:       func() store.State { return c.Live().Stored.State() },
 		Freshness:   func() kubeapi.Freshness { return c.freshness(c.Live().Stored) },
+		Fault:       c.fault,
 		Probe:       c.probe,
 		Changed:     c.Tracker.NextChange,
 		Refresh:     c.refresh,
@@ -78,14 +79,10 @@ const connectedFor = 5 * time.Second
 func (c *Collection) freshness(stored store.Collection) kubeapi.Freshness {
 	_, trusted := c.Tracker.Open(connectedFor)
 	since, atLeast := c.Tracker.LastProven(c.opts.Clock.Now(), stored.State().Proven())
-	f := kubeapi.Freshness{Connected: trusted && !c.ListPending(), Since: since, AtLeast: atLeast}
-	if !f.Connected {
-		f.Fault = c.fault()
-	}
-	return f
+	return kubeapi.Freshness{Connected: trusted && !c.ListPending(), Since: since, AtLeast: atLeast}
 }
 
-// fault returns why the collection does not follow the server, for its readers.
+// fault returns why the collection does not follow the server, for its readers. It is not for each request.
 func (c *Collection) fault() string {
 	stats, pending := c.Tracker.Stats(), c.ListPending()
 	switch reason := stats.Untrusted(pending); {
