@@ -132,7 +132,9 @@ func Run(ctx context.Context, cfg *config.AgentConfiguration, opts Options) erro
 
 // newAgent returns an agent without a database. Its cluster has to be closed.
 func newAgent(cfg *config.AgentConfiguration, opts Options) (*Agent, error) {
-	a := &Agent{opts: opts, log: opts.Logger, damages: repair.NewDamages(), settings: newSettings(cfg, time.Now()), named: make(chan struct{}, 1)}
+	a := &Agent{
+		opts: opts, log: opts.Logger, damages: repair.NewDamages(), settings: newSettings(cfg, time.Now()), named: make(chan struct{}, 1),
+	}
 	a.verifier = verify.New(a.clock, a.all, reloadable(a.settings, func(c *config.AgentConfiguration) time.Duration {
 		return c.Verify.Interval.Duration
 	}))
@@ -213,8 +215,11 @@ func (a *Agent) connection(cfg *config.AgentConfiguration, context string) (*res
 // use makes d the agent's database, and opens the configured collections that are in it. If it fails, the
 // caller closes d.
 func (a *Agent) use(d *database.Database) error {
-	if a.db = d; d.Bolt != nil {
-		a.snapshots = backup.New(d.Bolt, a.snapshotDir(), reloadable(a.settings, func(c *config.AgentConfiguration) config.Snapshots { return c.Snapshots }), a.clock, a.log)
+	a.db, a.snapshots = d, nil // not those of a file that turned out to be of no use
+	if d.Bolt != nil {
+		a.snapshots = backup.New(d.Bolt, a.snapshotDir(), reloadable(a.settings, func(c *config.AgentConfiguration) config.Snapshots {
+			return c.Snapshots
+		}), a.clock, a.log)
 	}
 	return a.openCollections()
 }

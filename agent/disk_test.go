@@ -63,3 +63,16 @@ func movesToFile(t *testing.T, stopped bool) {
 	require.NoError(t, err, "it is closed")
 	require.NoError(t, db.Close())
 }
+
+// TestMemoryAfterFile: a database in memory has no snapshots, also if a file was tried before.
+func TestMemoryAfterFile(t *testing.T) {
+	n := newNode(t, podsOnly)
+	a, err := newAgent(n.cfg, Options{Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	defer a.cluster.Close()
+	require.NoError(t, a.openStore(t.Context()))
+	require.NotNil(t, a.snapshots)
+	require.NoError(t, a.db.Close())
+	require.NoError(t, a.use(database.InMemory(syscall.EROFS)))
+	require.Nil(t, a.snapshots)
+}
