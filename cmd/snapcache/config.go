@@ -213,7 +213,8 @@ func askOne(ctx context.Context, cfg *config.AgentConfiguration, connection *res
 	unanswered := func(err error) error {
 		return fmt.Errorf("the configuration is valid, but %s could not be asked: %s", cluster.Server(), upstream.Describe(err))
 	}
-	if err := checkResources(ctx, cluster, cfg, unanswered); err != nil || !rights {
+	resources, err := checkResources(ctx, cluster, cfg, unanswered)
+	if err != nil || !rights {
 		return cluster.Server(), err
 	}
 	missing, err := missingRights(ctx, cluster, cfg)
@@ -223,26 +224,26 @@ func askOne(ctx context.Context, cfg *config.AgentConfiguration, connection *res
 	if err := missingError(cluster.Server(), missing); err != nil {
 		return "", err
 	}
-	return cluster.Server(), checkFollows(ctx, cluster, cfg, unanswered)
+	return cluster.Server(), checkFollows(ctx, cluster, cfg, resources, unanswered)
 }
 
-// checkFollows asks the server whether each resource can be followed: some aggregated APIs offer lists and
-// watches that are of no use for a cache. If that fails, it returns the error of unanswered.
-func checkFollows(ctx context.Context, cluster *upstream.Cluster, cfg *config.AgentConfiguration, unanswered func(error) error) error {
+// checkFollows asks the server whether each of the configured resources can be followed: some aggregated APIs
+// offer lists and watches that are of no use for a cache. If that fails, it returns the error of unanswered.
+func checkFollows(
+	ctx context.Context, cluster *upstream.Cluster, cfg *config.AgentConfiguration, resources []upstream.Resource, unanswered func(error) error,
+) error {
 	var wrong []error
 	for i, r := range cfg.Resources {
-		found, err := cluster.Resolve(ctx, r.Resource.Resource, r.Resource.Version, r.Resource.Group)
-		if err == nil {
-			opts := upstream.SourceOptions{Resource: found, LabelSelector: r.LabelSelector, FieldSelector: r.FieldSelector}
-			if len(r.Namespaces) > 0 {
-				opts.Namespace = r.Namespaces[0]
-			}
-			err = cluster.Source(opts).Follow(ctx)
+		opts := upstream.SourceOptions{Resource: resources[i], LabelSelector: r.LabelSelector, FieldSelector: r.FieldSelector}
+		if len(r.Namespaces) > 0 {
+			opts.Namespace = r.Namespaces[0]
 		}
+		err := cluster.Source(opts).Follow(ctx)
 		switch upstream.Classify(err) {
 		case "":
 		case upstream.Gone, upstream.Other:
-			wrong = append(wrong, fmt.Errorf("resources[%d].resource: %s can't be cached, as it can't be followed: %s", i, r.Resource, upstream.Describe(err)))
+			wrong = append(wrong, fmt.Errorf("resources[%d].resource: %s can't be cached, as it can't be followed: %s",
+				i, r.Resource, upstream.Describe(err)))
 		default:
 			return unanswered(err)
 		}
@@ -253,25 +254,29 @@ func checkFollows(ctx context.Context, cluster *upstream.Cluster, cfg *config.Ag
 	return nil
 }
 
-// checkResources asks the server for each resource. If that fails, it returns the error of unanswered.
-func checkResources(ctx context.Context, cluster *upstream.Cluster, cfg *config.AgentConfiguration, unanswered func(error) error) error {
+// checkResources asks the server for each resource, and returns all in the order of the configuration. If that
+// fails, it returns the error of unanswered.
+func checkResources(
+	ctx context.Context, cluster *upstream.Cluster, cfg *config.AgentConfiguration, unanswered func(error) error,
+) (resources []upstream.Resource, err error) {
 	var wrong []error
 	for i, r := range cfg.Resources {
 		found, err := cluster.Resolve(ctx, r.Resource.Resource, r.Resource.Version, r.Resource.Group)
+		resources = append(resources, found)
 		field := fmt.Sprintf("resources[%d]", i)
 		switch {
 		case errors.As(err, new(*upstream.NoResourceError)):
 			wrong = append(wrong, fmt.Errorf("%s.resource: %w", field, err))
 		case err != nil:
-			return unanswered(err)
+			return nil, unanswered(err)
 		case !found.Namespaced && len(r.Namespaces) > 0:
 			wrong = append(wrong, fmt.Errorf("%s.namespaces: %s are cluster-scoped: leave the field out", field, r.Resource))
 		}
 	}
 	if len(wrong) > 0 {
-		return withCode(exitUsage, errors.Join(wrong...))
+		return nil, withCode(exitUsage, errors.Join(wrong...))
 	}
-	return nil
+	return resources, nil
 }
 
 // missingRights returns the permissions that the server does not grant, each with the missing verbs only.
