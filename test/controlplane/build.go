@@ -25,6 +25,7 @@ const BinEnv = "SNAPCACHE_CONTROLPLANE_BIN"
 type Binaries struct {
 	Etcd      string
 	Etcdutl   string
+	Kine      string // in place of Etcd and Etcdutl
 	APIServer string
 	Kubectl   string
 }
@@ -36,8 +37,11 @@ type program struct {
 	pkg    string // its main package
 	pin    string // module whose version it carries
 	tags   string // build tags
+	cgo    bool   // whether it needs a C compiler
 	stamp  bool   // whether the linker must set its version
 	took   string // duration of the first build, for the progress line
+
+	version string // instead of module: the version of pin, in a module written by [writeModule]
 }
 
 var (
@@ -46,6 +50,9 @@ var (
 	}
 	etcdutl = program{
 		name: "etcdutl", module: "etcd", pkg: "go.etcd.io/etcd/etcdutl/v3", pin: "go.etcd.io/etcd/etcdutl/v3", took: "10 seconds",
+	}
+	kine = program{
+		name: "kine", module: "kine", pkg: "github.com/k3s-io/kine", pin: "github.com/k3s-io/kine", cgo: true, took: "2 minutes",
 	}
 	apiserver = program{
 		name: "kube-apiserver", module: "apiserver", pkg: "k8s.io/kubernetes/cmd/kube-apiserver", pin: "k8s.io/kubernetes",
@@ -72,16 +79,31 @@ var (
 	}
 )
 
-// Build returns the programs of a control plane, and builds the missing ones with the go command.
+// Build returns the programs of a control plane, and builds the missing ones with the go command. [ServerEnv] picks
+// another server than the pinned one.
 // The name of a build has a hash of the module's go.mod and go.sum, so that another version is
 // another build. Any number of processes may call Build at once: one builds, the others wait.
 //
 // The first time takes 5 to 9 minutes on two cores, which is close to the
 // timeout that "go test" has by default: build before testing.
 func Build(ctx context.Context, log io.Writer) (Binaries, error) {
-	paths, err := buildAll(ctx, log, []program{etcd, etcdutl, apiserver, kubectl})
+	server, err := chosenServer()
+	if err != nil {
+		return Binaries{}, err
+	}
+	return BuildServer(ctx, log, server)
+}
+
+// BuildServer returns the programs of a control plane with this server, and builds them like [Build].
+func BuildServer(ctx context.Context, log io.Writer, server Server) (Binaries, error) {
+	programs, err := server.programs()
+	if err != nil {
+		return Binaries{}, err
+	}
+	paths, err := buildAll(ctx, log, programs)
 	return Binaries{
-		Etcd: paths[etcd.name], Etcdutl: paths[etcdutl.name], APIServer: paths[apiserver.name], Kubectl: paths[kubectl.name],
+		Etcd: paths[etcd.name], Etcdutl: paths[etcdutl.name], Kine: paths[kine.name],
+		APIServer: paths[apiserver.name], Kubectl: paths[kubectl.name],
 	}, err
 }
 
@@ -151,7 +173,7 @@ func buildAll(ctx context.Context, log io.Writer, programs []program) (map[strin
 type missingProgram struct {
 	program
 	version string
-	source  string // folder of its module
+	source  string // folder of its module; empty for one that is written
 	target  string // path of the binary
 }
 
@@ -160,12 +182,15 @@ func findPrograms(root, base string, programs []program) (map[string]string, []m
 	found := make(map[string]string)
 	var missing []missingProgram
 	for _, p := range programs {
-		source := filepath.Join(root, sourceDir, p.module)
-		version, hash, err := p.readModule(source)
-		if err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", p.name, err)
+		source, version, target := "", p.version, filepath.Join(base, p.name+"-"+p.version, p.name)
+		if version == "" {
+			source = filepath.Join(root, sourceDir, p.module)
+			v, hash, err := p.readModule(source)
+			if err != nil {
+				return nil, nil, fmt.Errorf("%s: %w", p.name, err)
+			}
+			version, target = v, filepath.Join(base, p.module+"-"+v+"-"+hash, p.name)
 		}
-		target := filepath.Join(base, p.module+"-"+version+"-"+hash, p.name)
 		found[p.name] = target
 		switch _, err := os.Stat(target); {
 		case errors.Is(err, os.ErrNotExist):
@@ -211,11 +236,26 @@ func (m missingProgram) build(ctx context.Context, log io.Writer) error {
 	if err := os.MkdirAll(filepath.Dir(m.target), 0o755); err != nil {
 		return fmt.Errorf("build %s: %w", m.name, err)
 	}
-	partial := m.target + ".partial"
+	partial, env := m.target+".partial", buildEnv("")
+	if m.source == "" {
+		env = buildEnv("-mod=mod") // no go.sum is there
+		dir, err := os.MkdirTemp("", "kubernetes-")
+		if err != nil {
+			return fmt.Errorf("build %s: %w", m.name, err)
+		}
+		defer os.RemoveAll(dir)
+		if err := writeModule(ctx, dir, m.version); err != nil {
+			return fmt.Errorf("build %s: %w", m.name, err)
+		}
+		m.source = dir
+		env = append(env, "GOCACHE="+filepath.Join(dir, "cache")) // more than a gigabyte that no other build needs
+	}
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-tags", m.tags, "-ldflags", m.ldflags(), "-o", partial, m.pkg)
 	cmd.Dir = m.source
-	// The caller's flags and workspace are not for this module.
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off")
+	cmd.Env = append(env, "CGO_ENABLED=0")
+	if m.cgo {
+		cmd.Env = append(env, "CGO_ENABLED=1")
+	}
 	stop := everyHalfMinute(func() {
 		fmt.Fprintf(log, "still building %s, for %s\n", m.name, time.Since(began).Round(time.Second))
 	})
@@ -229,6 +269,11 @@ func (m missingProgram) build(ctx context.Context, log io.Writer) error {
 	}
 	fmt.Fprintf(log, "built %s in %s\n", m.name, time.Since(began).Round(time.Second))
 	return nil
+}
+
+// buildEnv returns the environment of a go command: the caller's flags and workspace are not for these modules.
+func buildEnv(flags string) []string {
+	return append(os.Environ(), "GOFLAGS="+flags, "GOWORK=off")
 }
 
 // everyHalfMinute calls report each half minute until stop, which waits for a call in progress.

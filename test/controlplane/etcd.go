@@ -58,23 +58,34 @@ func (cp *ControlPlane) startEtcd(ctx context.Context) error {
 	if cp.etcd.running() {
 		return fmt.Errorf("etcd: %w", ErrRunning)
 	}
-	p, err := startProcess("etcd", cp.path("etcd.log"), cp.bin.Etcd,
-		"--data-dir="+cp.etcdDir(),
-		"--listen-client-urls="+cp.EtcdURL(),
-		"--advertise-client-urls="+cp.EtcdURL(),
-		"--listen-peer-urls=http://127.0.0.1:0", // it has no peers
-		"--unsafe-no-fsync",
-		"--quota-backend-bytes="+strconv.Itoa(etcdQuotaBytes),
-		"--log-level=warn",
-	)
+	name, path, args, ready := "etcd", cp.bin.Etcd, cp.etcdArgs(), cp.etcdReady
+	if cp.bin.Kine != "" {
+		name, path, args, ready = "kine", cp.bin.Kine, cp.kineArgs(), cp.kineReady
+		if err := os.MkdirAll(cp.etcdDir(), 0o700); err != nil {
+			return fmt.Errorf("kine: %w", err)
+		}
+	}
+	p, err := startProcess(name, cp.path("etcd.log"), path, args...)
 	if err != nil {
 		return err
 	}
 	cp.etcd = p
-	if err := p.await(ctx, readyTimeout, cp.etcdReady); err != nil {
+	if err := p.await(ctx, readyTimeout, ready); err != nil {
 		return errors.Join(err, p.kill())
 	}
 	return nil
+}
+
+func (cp *ControlPlane) etcdArgs() []string {
+	return []string{
+		"--data-dir=" + cp.etcdDir(),
+		"--listen-client-urls=" + cp.EtcdURL(),
+		"--advertise-client-urls=" + cp.EtcdURL(),
+		"--listen-peer-urls=http://127.0.0.1:0", // it has no peers
+		"--unsafe-no-fsync",
+		"--quota-backend-bytes=" + strconv.Itoa(etcdQuotaBytes),
+		"--log-level=warn",
+	}
 }
 
 func (cp *ControlPlane) etcdReady(ctx context.Context) error {
@@ -153,6 +164,9 @@ func (cp *ControlPlane) CompactEtcd(ctx context.Context) error {
 // [ControlPlane.RestoreEtcd]. It replaces the folder's content. Nothing is
 // stopped and clients are not affected; etcd must run. Revisions are kept.
 func (cp *ControlPlane) SaveEtcd(ctx context.Context, dir string) error {
+	if cp.bin.Kine != "" {
+		return cp.saveKine(dir)
+	}
 	snapshot := cp.path("snapshot-" + strconv.FormatInt(time.Now().UnixNano(), 36) + ".db")
 	defer os.Remove(snapshot)
 	if err := cp.downloadSnapshot(ctx, snapshot); err != nil {
@@ -232,7 +246,11 @@ func (cp *ControlPlane) etcdDir() string { return cp.path("etcd") }
 
 // copyData replaces the data folder to with a copy of from.
 func copyData(to, from string) error {
-	if _, err := os.Stat(filepath.Join(from, "member")); err != nil {
+	_, err := os.Stat(filepath.Join(from, "member"))
+	if errors.Is(err, os.ErrNotExist) {
+		_, err = os.Stat(filepath.Join(from, kineFile))
+	}
+	if err != nil {
 		return fmt.Errorf("%s is no data folder of etcd: %w", from, err)
 	}
 	if err := os.RemoveAll(to); err != nil {

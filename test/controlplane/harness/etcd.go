@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -33,9 +35,9 @@ func ReadEtcd(t *testing.T, cp *controlplane.ControlPlane, resources []string) (
 	client, err := cp.EtcdClient()
 	require.NoError(t, err)
 	defer client.Close()
-	resp, err := client.Get(t.Context(), "/registry/", clientv3.WithPrefix(),
-		clientv3.WithSort(clientv3.SortByModRevision, clientv3.SortAscend))
+	resp, err := client.Get(t.Context(), "/registry/", clientv3.WithPrefix())
 	require.NoError(t, err)
+	slices.SortFunc(resp.Kvs, func(a, b *mvccpb.KeyValue) int { return cmp.Compare(a.ModRevision, b.ModRevision) })
 	var all []Written
 	for _, kv := range resp.Kvs {
 		w, err := written(&clientv3.Event{Type: clientv3.EventTypePut, Kv: kv}, resources)

@@ -170,13 +170,21 @@ func (s *seeder) pod(ctx context.Context, namespace string, i int) error {
 }
 
 func (s *seeder) widget(ctx context.Context, namespace string, i int) error {
-	created, err := s.widgets.Namespace(namespace).Create(ctx, Widget(namespace, i, s.seed), metav1.CreateOptions{})
+	widgets := s.widgets.Namespace(namespace)
+	o, err := widgets.Create(ctx, Widget(namespace, i, s.seed), metav1.CreateOptions{})
 	if err != nil {
 		return err
 	}
-	created.Object["status"] = widgetStatus(newSource("widgetstatus", namespace, i, s.seed))
-	_, err = s.widgets.Namespace(namespace).UpdateStatus(ctx, created, metav1.UpdateOptions{})
-	return err
+	for {
+		o.Object["status"] = widgetStatus(newSource("widgetstatus", namespace, i, s.seed))
+		if _, err = widgets.UpdateStatus(ctx, o, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
+			return err
+		}
+		// On kine this has been seen for an object of a definition that was deleted and created again.
+		if o, err = widgets.Get(ctx, o.GetName(), metav1.GetOptions{}); err != nil {
+			return err
+		}
+	}
 }
 
 // namespaceObject returns the namespace of shop number i as the apiserver stores it.
