@@ -79,6 +79,10 @@ test-faults: controlplane ## run the fault tests at full length (docs/reliabilit
 	cd test/kubeapi && $(GO) test -run '^TestFleet$$' -timeout 80m -v . -fleet.for=1h -fleet.spokes=10
 	cd test/kubeapi && $(GO) test -run '^TestHubRestart$$' -timeout 30m -v . -restart.objects=100000
 
+.PHONY: test-servers
+test-servers: controlplane ## run the tests that depend on the server against each version of the kube-apiserver since 1.29, and on kine, the datastore of k3s; writes docs/compatibility.md; two hours; SERVERS='1.31 kine' picks, SHORT=1 runs a few and writes no page
+	cd test/controlplane && $(GO) run ./cmd/servers -servers '$(SERVERS)' $(if $(SHORT),-short)
+
 .PHONY: bench-store
 bench-store: ## run the durable store's benchmarks (docs/performance.md): about 25 minutes
 	$(GO) test -run '^$$' -bench '^Benchmark(Open|Fold)$$' -benchtime 9x -timeout 30m ./store/bolt

@@ -167,6 +167,16 @@ func (cp *ControlPlane) SaveEtcd(ctx context.Context, dir string) error {
 	if cp.bin.Kine != "" {
 		return cp.saveKine(dir)
 	}
+	return cp.saveEtcd(ctx, dir)
+}
+
+// SaveEtcdAhead is [ControlPlane.SaveEtcd] with a copy that goes on a number of revisions later, before which all are
+// compacted, as an operator restores a cluster with etcdutl. kine has no such tool.
+func (cp *ControlPlane) SaveEtcdAhead(ctx context.Context, dir string, revisions int64) error {
+	return cp.saveEtcd(ctx, dir, "--bump-revision="+strconv.FormatInt(revisions, 10), "--mark-compacted")
+}
+
+func (cp *ControlPlane) saveEtcd(ctx context.Context, dir string, flags ...string) error {
 	snapshot := cp.path("snapshot-" + strconv.FormatInt(time.Now().UnixNano(), 36) + ".db")
 	defer os.Remove(snapshot)
 	if err := cp.downloadSnapshot(ctx, snapshot); err != nil {
@@ -186,7 +196,8 @@ func (cp *ControlPlane) SaveEtcd(ctx context.Context, dir string) error {
 	if err := cp.need(ctx, etcdutl, &cp.bin.Etcdutl); err != nil {
 		return fmt.Errorf("save etcd: %w", err)
 	}
-	cmd := exec.CommandContext(ctx, cp.bin.Etcdutl, "snapshot", "restore", snapshot, "--data-dir="+partial)
+	args := append([]string{"snapshot", "restore", snapshot, "--data-dir=" + partial}, flags...)
+	cmd := exec.CommandContext(ctx, cp.bin.Etcdutl, args...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("save etcd: %w: %s", err, out)
 	}

@@ -63,7 +63,8 @@ func TestFaultLongRun(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(r.done)) {
 		t.Logf("%4d × %s", r.done[name], name)
 	}
-	t.Logf("%d changes in %d histories, %d states compared, %d reads, went back %d times", r.truth.length(), r.truth.current()+1, r.compared, r.reader.reads(), r.reader.wentBack())
+	t.Logf("%d histories, %d states compared, %d reads, went back %d times", r.truth.current()+1, r.compared, r.reader.reads(), r.reader.wentBack())
+	t.Logf("counted: %d changes, %d kills, %d lists", r.truth.length(), r.done["agent killed"]+r.done["apiserver killed"], r.g.listed())
 }
 
 // anyFaults is the environment of a long run.

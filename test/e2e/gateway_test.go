@@ -46,6 +46,7 @@ type gateway struct {
 	cert    tls.Certificate
 	inject  func(*http.Request) int // the status to answer with; nil, or a result of 0, forwards the request
 	refused int                     // number of requests answered by inject
+	lists   int                     // number of lists that began
 	// handle reports whether it has answered; nil for none. It is set before the first request.
 	handle func(http.ResponseWriter, *http.Request) bool
 	delay  int  // Retry-After of a 429, in seconds; 0 for 1
@@ -168,6 +169,9 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if g.watched != nil && r.URL.Query().Has("watch") {
 		b = g.watched
 	}
+	if q := r.URL.Query(); q.Get("limit") == "500" && !q.Has("continue") {
+		g.lists++
+	}
 	code := 0
 	if inject != nil {
 		code = inject(r)
@@ -205,6 +209,13 @@ func (g *gateway) answer(f func(*http.Request) int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.inject, g.refused = f, 0
+}
+
+// listed returns the number of lists that clients have begun.
+func (g *gateway) listed() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.lists
 }
 
 // answered returns the number of requests that the gateway has answered itself.

@@ -1,0 +1,74 @@
+// Servers runs the tests that depend on the server against each version of the kube-apiserver, on etcd and on kine, and
+// writes docs/compatibility.md.
+//
+//	servers -servers '1.31 kine' -short
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/snapcache/snapcache/test/controlplane"
+)
+
+func main() {
+	names := flag.String("servers", "", "`names`: 1.31 is a version on etcd, 1.31-kine the same on kine, kine all on kine; empty for all servers")
+	short := flag.Bool("short", false, "only the scenarios of a short run; writes no page")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, *names, *short); err != nil {
+		fmt.Fprintln(os.Stderr, "servers:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, names string, short bool) error {
+	servers, err := controlplane.ParseServers(names)
+	if names == "" {
+		servers, err = controlplane.AllServers()
+	}
+	if err != nil {
+		return err
+	}
+	root, err := controlplane.Root()
+	if err != nil {
+		return err
+	}
+	page := filepath.Join(root, "docs", "compatibility.md")
+	all, err := readResults(page)
+	if err != nil {
+		return err
+	}
+	failed := 0
+	for _, s := range servers {
+		began := time.Now()
+		// Here, so that no test is charged for it.
+		if _, err := controlplane.BuildServer(ctx, os.Stderr, s); err != nil {
+			return err
+		}
+		r, err := test(ctx, root, s, short)
+		if err != nil {
+			return err
+		}
+		failed += len(r.Failed)
+		fmt.Printf("%s: %d tests passed, %d failed, in %s\n", s, len(r.Passed), len(r.Failed), time.Since(began).Round(time.Second))
+		if short {
+			continue
+		}
+		all[s.String()] = r
+		if err := all.write(page); err != nil {
+			return err
+		}
+	}
+	if failed > 0 {
+		return fmt.Errorf("%d tests failed", failed)
+	}
+	return nil
+}

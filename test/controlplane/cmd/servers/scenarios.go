@@ -1,0 +1,73 @@
+package main
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/snapcache/snapcache/test/controlplane"
+)
+
+// scenario is a thing that happens on the servers of users, with the tests that show what it does.
+type scenario struct {
+	title string
+	tests []string // folder and name
+	short bool     // whether it is part of a short run
+}
+
+var scenarios = []scenario{
+	{"First list, each object like the server's", []string{"e2e/TestEveryObjectEqualsTheServers", "e2e/TestServerDocuments"}, true},
+	{"Restart of the agent: no list; a start without the server", []string{"e2e/TestRestartMakesNoList", "e2e/TestStartWithoutServer"}, true},
+	{"Agent killed at any moment of a change", []string{"e2e/TestKilledAtAnyMoment"}, false},
+	{"200 changes a second while agent and server are killed, the datastore is compacted and restored, the network fails",
+		[]string{"e2e/TestFaultLongRun"}, true},
+	{"Each fault of a server by itself: outages, refusals, credentials, servers that lag, another cluster", []string{"e2e/TestFaultServer"}, false},
+	{"Outage past a compaction", []string{"e2e/TestExpiredWhileStopped", "e2e/TestExpiredWhileRunning"}, true},
+	{"Datastore restored to before, and to past the checkpoint", []string{"e2e/TestRestoredEtcdPastCheckpoint", "library/TestRestoredPastCheckpoint"}, true},
+	{"Definition added, each field of it changed, recreated, a version no longer served",
+		[]string{"e2e/TestDefinitionChanges", "e2e/TestServedVersionGone", "e2e/TestSchemaChanged"}, false},
+	{"Conversion webhook that fails", []string{"e2e/TestConversionWebhookGone"}, false},
+	{"Aggregated API that is down, hangs, has no watch or no resourceVersion", []string{"e2e/TestAggregatedAPI", "e2e/TestUnknownResource"}, false},
+	{"5,000 objects deleted at once, objects of 1.4 MB, names with colons and letters beyond ASCII", []string{"e2e/TestUnusualObjects"}, false},
+	{"resourceVersions above 2^53", []string{"e2e/TestLargeResourceVersions"}, false},
+	{"Kubernetes API: random requests, with selectors, answered as by the server, WatchList, consistent reads, tables, discovery",
+		[]string{"kubeapi/TestAgentEqualsServer", "library/TestWatchList"}, true},
+	{"Kubernetes API: kubectl, client-go and controller-runtime as clients, online and offline",
+		[]string{"kubeapi/TestClients", "kubeapi/TestKubectl", "kubeapi/TestKubectlFollows", "kubeapi/TestKubectlFollowsOffline"}, false},
+	{"Access: each decision like the server's; remembered tokens", []string{"kubeapi/TestAccessMatrix", "kubeapi/TestRememberedTokens"}, false},
+	{"Requests forwarded", []string{"kubeapi/TestForward", "kubeapi/TestForwardKubectl", "kubeapi/TestForwardOutage"}, false},
+	{"Informers of the library beside client-go's, killed and restored", []string{"library/TestLiveParity", "library/TestServerKilledAndRestored"}, false},
+}
+
+// exception is a test that a server can't have.
+type exception struct {
+	test string
+	on   func(controlplane.Server) bool
+	note string
+}
+
+var exceptions = []exception{
+	{"e2e/TestExpiredWhileRunning", onKine, "The test writes objects into etcd while no kube-apiserver runs; kine takes only the kube-apiserver's requests."},
+	{"e2e/TestLargeResourceVersions", onKine, "etcd's tool moves a restored datastore on to a revision; kine has none for it."},
+}
+
+func onKine(s controlplane.Server) bool { return s.Kine }
+
+// excepted returns the number of the note that says why a server can't have a test; 0 for none.
+func excepted(test string, server controlplane.Server) int {
+	return 1 + slices.IndexFunc(exceptions, func(e exception) bool { return e.test == test && e.on(server) })
+}
+
+// testsOf returns the names of a server's tests, by folder.
+func testsOf(server controlplane.Server, short bool) map[string][]string {
+	byFolder := make(map[string][]string)
+	for _, s := range scenarios {
+		for _, t := range s.tests {
+			if short && !s.short || excepted(t, server) > 0 {
+				continue
+			}
+			folder, name, _ := strings.Cut(t, "/")
+			byFolder[folder] = append(byFolder[folder], name)
+		}
+	}
+	return byFolder
+}
