@@ -42,7 +42,7 @@ func (all results) write(page string) error {
 	return os.WriteFile(page, []byte(all.page()), 0o644) //nolint:gosec // a document
 }
 
-// servers returns the results by version, those on etcd first.
+// servers returns the results by version, first the servers on etcd.
 func (all results) servers() []*result {
 	return slices.SortedFunc(maps.Values(all), func(a, b *result) int {
 		if a.Server.Kine != b.Server.Kine {
@@ -101,7 +101,7 @@ func (all results) page() string {
 	return p.String()
 }
 
-// cell says how a scenario did. A note that it needs is added to notes.
+// cell returns the cell of a scenario. A note that it needs is added to notes.
 func (r *result) cell(s scenario, notes *[]int) string {
 	var marks []string
 	passed := false

@@ -19,7 +19,7 @@ import (
 	"github.com/snapcache/snapcache/test/controlplane"
 )
 
-// result is what the tests found on one server.
+// result is the outcome of the tests on one server.
 type result struct {
 	Server   controlplane.Server `json:"server"`
 	When     time.Time           `json:"when"`
@@ -32,7 +32,7 @@ type result struct {
 // event is a line of "go test -json".
 type event struct{ Action, Test, Output string }
 
-// counted finds what tests count: a line "counted: 12 changes, 3 kills".
+// counted finds the counts of a test in a line of its output, "counted: 12 changes, 3 kills".
 var counted = regexp.MustCompile(`counted: (.*)`)
 
 // test runs the tests of a server.
@@ -112,7 +112,7 @@ func (r *result) run(ctx context.Context, dir, folder string, names []string) er
 	return nil
 }
 
-// count adds what a test says that it counted.
+// count adds the counts in a line of output.
 func (r *result) count(line string) {
 	m := counted.FindStringSubmatch(line)
 	if m == nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/snapcache/snapcache/test/controlplane"
 )
 
-// scenario is a thing that happens on the servers of users, with the tests that show what it does.
+// scenario is a thing that happens on the servers of users, with the tests that cover it.
 type scenario struct {
 	title string
 	tests []string // folder and name
@@ -52,7 +52,7 @@ var exceptions = []exception{
 
 func onKine(s controlplane.Server) bool { return s.Kine }
 
-// excepted returns the number of the note that says why a server can't have a test; 0 for none.
+// excepted returns the number of the note with the reason why a server can't have a test; 0 for none.
 func excepted(test string, server controlplane.Server) int {
 	return 1 + slices.IndexFunc(exceptions, func(e exception) bool { return e.test == test && e.on(server) })
 }
