@@ -52,6 +52,9 @@ type AuthenticatorOptions struct {
 	// Token is the agent's own, whose bearer is Local; empty for none.
 	Token string
 
+	// Kubelet accepts the certificates that the agent has issued; nil for none.
+	Kubelet *Kubelet
+
 	// Connected reports whether the cluster's server can be reached; nil for never.
 	Connected func() bool
 
@@ -145,6 +148,7 @@ type verdict struct {
 	failed   time.Time                  // when the server was asked, and gave no answer; zero if it was not
 	user     *authenticationv1.UserInfo // nil for none
 	claims   *claims                    // of a token that the cluster has signed
+	local    bool                       // the user is accepted on this machine only
 	missing  bool                       // the cache lacked an object that it is bound to, the server accepted it
 	err      error                      // why there is no user
 }
@@ -208,10 +212,14 @@ func (a *Authenticator) caller(r *http.Request) (*Caller, error) {
 	err := errNoCredentials
 	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
 		v := a.certificate(r.TLS.PeerCertificates)
-		if v.user != nil {
+		switch {
+		case v.user == nil:
+			err = fmt.Errorf("client certificate: %w", v.err)
+		case v.local && !isLocal(r):
+			err = fmt.Errorf("client certificate: %w", errElsewhere)
+		default:
 			return &Caller{User: *v.user, Certificate: true}, nil
 		}
-		err = fmt.Errorf("client certificate: %w", v.err)
 	}
 	if token != "" {
 		v := a.token(r, token)
@@ -240,6 +248,10 @@ func (a *Authenticator) certificate(chain []*x509.Certificate) *verdict {
 	}
 	v := &verdict{at: now, by: pool}
 	v.user, v.err = a.authorities.user(chain, now)
+	if k := a.opts.Kubelet; v.user == nil && k.issued(chain[0]) {
+		v.user, v.err = k.User(chain[0], now)
+		v.local = true
+	}
 	v.err = brief(v.err)
 	if v.user != nil { // others could displace verdicts on tokens
 		a.seen.Add(id, v)

@@ -47,8 +47,13 @@ func (a *authorities) user(chain []*x509.Certificate, now time.Time) (*authentic
 	if pool == nil {
 		return nil, errNoAuthority
 	}
+	return verified(pool, chain, now)
+}
+
+// verified returns the user of a chain that ends at one of the roots.
+func verified(roots *x509.CertPool, chain []*x509.Certificate, now time.Time) (*authenticationv1.UserInfo, error) {
 	opts := x509.VerifyOptions{
-		Roots: pool, Intermediates: x509.NewCertPool(), CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		Roots: roots, Intermediates: x509.NewCertPool(), CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}
 	for _, c := range chain[1:] {
 		opts.Intermediates.AddCert(c)

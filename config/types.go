@@ -190,6 +190,8 @@ type Access struct {
 	ClientCAFile string `json:"clientCAFile,omitempty"`
 	// RememberFor is how long the server's decisions are used while it can't be reached.
 	RememberFor metav1.Duration `json:"rememberFor,omitzero"`
+	// IssueKubeletCertificate issues a client certificate to the kubelet of NodeName, for this API alone.
+	IssueKubeletCertificate bool `json:"issueKubeletCertificate,omitempty"`
 }
 
 // Enabled reports whether the Kubernetes API is served.

@@ -176,6 +176,10 @@ func (c *AgentConfiguration) validateKubernetesAPI(p *problems) {
 		p.add("kubernetesAPI.keyFile", "its certificate is missing: give certFile too, or neither for a certificate that the agent makes")
 	}
 	k.validateAccess(p)
+	if k.Access.IssueKubeletCertificate && c.Profile == "" {
+		p.add("kubernetesAPI.access.issueKubeletCertificate",
+			"the certificate is for the kubelet of nodeName, which needs a profile: set profile: %s, or remove this field", ProfileNode)
+	}
 	c.validateForward(p)
 	if k.Address == "" {
 		return

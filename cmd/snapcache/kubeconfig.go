@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -36,9 +37,10 @@ cached. It stays valid when the agent restarts. If kubernetesAPI.certFile is set
 contains the certificates in that file, and has to be printed again when they change.
 
 With --for it is for a component of the node, which keeps its own credentials: the
-kubelet its client certificate, the others the service account token of their pod. It
-names their files, and contains no token. With --from the credentials are those of an
-existing kubeconfig. Both need kubernetesAPI.access, and a kubelet kubernetesAPI.forward.
+kubelet its client certificate, or the one that the agent issues to it, the others the
+service account token of their pod. It names their files, and contains no token. With
+--from the credentials are those of an existing kubeconfig. Both need
+kubernetesAPI.access, and a kubelet kubernetesAPI.forward.
 
    snapcache kubeconfig --config agent.yaml --for kubelet
    snapcache kubeconfig --config agent.yaml --for kubelet --from /etc/kubernetes/kubelet.conf
@@ -58,7 +60,7 @@ func printKubeconfig(c *cli.Context) error {
 		return err
 	}
 	component := c.String(forFlag)
-	user, err := credentials(component, c.String(fromFlag))
+	user, err := credentials(cfg, component, c.String(fromFlag))
 	if err != nil {
 		return withCode(exitUsage, err)
 	}
@@ -100,17 +102,7 @@ func kubeconfigOf(cfg *config.AgentConfiguration, user *clientcmdapi.AuthInfo) (
 	if user == nil {
 		user = &clientcmdapi.AuthInfo{Token: token}
 	}
-	return newKubeconfig(api.Address, ca, user)
-}
-
-func newKubeconfig(address string, ca []byte, user *clientcmdapi.AuthInfo) ([]byte, error) {
-	const name = "snapcache"
-	kubeconfig := clientcmdapi.NewConfig()
-	kubeconfig.Clusters[name] = &clientcmdapi.Cluster{Server: "https://" + address, CertificateAuthorityData: ca}
-	kubeconfig.AuthInfos[name] = user
-	kubeconfig.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
-	kubeconfig.CurrentContext = name
-	return clientcmd.Write(*kubeconfig)
+	return serving.Kubeconfig(api.Address, ca, user)
 }
 
 // serviceAccountToken is the file in which each pod has its token.
@@ -125,7 +117,7 @@ const kubelet = "kubelet"
 var components = []string{kubelet, "kube-proxy", "coredns", "prometheus", "in-cluster"}
 
 // credentials returns the credentials in a kubeconfig, if one is given, or of a component; nil for neither.
-func credentials(name, kubeconfig string) (*clientcmdapi.AuthInfo, error) {
+func credentials(cfg *config.AgentConfiguration, name, kubeconfig string) (*clientcmdapi.AuthInfo, error) {
 	switch {
 	case name != "" && !slices.Contains(components, name):
 		return nil, fmt.Errorf("--for %q: choose one of %s; in-cluster is for any other pod", name, strings.Join(components, ", "))
@@ -133,6 +125,9 @@ func credentials(name, kubeconfig string) (*clientcmdapi.AuthInfo, error) {
 		return credentialsIn(kubeconfig)
 	case name == "":
 		return nil, nil //nolint:nilnil // neither is not an error
+	case name == kubelet && cfg.KubernetesAPI.Access.IssueKubeletCertificate:
+		file, err := filepath.Abs(serving.KubeletCertificate(serving.Dir(cfg.Store.Path)))
+		return &clientcmdapi.AuthInfo{ClientCertificate: file, ClientKey: file}, err
 	case name == kubelet:
 		return &clientcmdapi.AuthInfo{ClientCertificate: kubeletCertificate, ClientKey: kubeletCertificate}, nil
 	}

@@ -119,7 +119,7 @@ func writeKubeconfig(dir, address string) (path string, err error) {
 	if err != nil {
 		return "", err
 	}
-	b, err := newKubeconfig(address, ca, &clientcmdapi.AuthInfo{Token: token})
+	b, err := serving.Kubeconfig(address, ca, &clientcmdapi.AuthInfo{Token: token})
 	if err != nil {
 		return "", err
 	}

@@ -9,6 +9,9 @@
 //	ca.crt   its certificate, for ten years
 //	token    the bearer token
 //
+// and, if that is configured, a client certificate of the authority for the kubelet of this node
+// ([Kubelet]), in kubelet.pem, with a kubeconfig, kubelet.kubeconfig.
+//
 // The serving certificate is not stored: [Credentials.Listen] makes a new one each time.
 //
 // Invariants:

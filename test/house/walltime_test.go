@@ -32,6 +32,7 @@ var wallTime = map[string]string{
 	"agent/internal/database/database.go":               "shown",
 	"agent/internal/kubernetes/access.go":               "compared: access TestDecisions_WrongClock",
 	"agent/internal/kubernetes/kubernetes.go":           "compared: kubeapi/serving TestCertificateClocks",
+	"agent/internal/kubernetes/kubelet.go":              "compared: TestKubelet_Renewal",
 	"agent/internal/purge/purge.go":                     "monotonic, shown",
 	"agent/internal/repair/repair.go":                   "monotonic",
 	"agent/internal/status/metrics.go":                  "compared: pipeline TestAgeMetric_WrongClock",

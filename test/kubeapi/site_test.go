@@ -39,6 +39,7 @@ type site struct {
 	resources []*resource
 
 	access     bool     // the cluster's users are let in
+	issued     bool     // the agent issues a certificate to the kubelet of its node
 	forward    bool     // what is not cached is forwarded
 	identities []string // kubeconfigs for callers with client certificates
 	tokens     bool     // tokens are remembered, and the store is encrypted
@@ -117,7 +118,7 @@ func (s *site) configure() {
 	fmt.Fprintf(&b, "apiVersion: snapcache.dev/v1alpha1\nkind: AgentConfiguration\nresumeJitter: 0s\n")
 	fmt.Fprintf(&b, "kubeconfig: %s/linked.kubeconfig\nmetrics: {address: %s}\n", s.dir, s.metrics)
 	fmt.Fprintf(&b, "store: {path: %s/cache.db, commitInterval: 50ms}\nlocalAPI: {socket: %s/local.sock}\n", s.dir, s.dir)
-	fmt.Fprintf(&b, "kubernetesAPI:\n  address: %s\n  openAPI: true\n  access: {enabled: %t}\n%s", s.address, s.access, s.api)
+	fmt.Fprintf(&b, "kubernetesAPI:\n  address: %s\n  openAPI: true\n  access: {enabled: %t, issueKubeletCertificate: %t}\n%s", s.address, s.access, s.issued, s.api)
 	if s.forward {
 		fmt.Fprintf(&b, "  forward:\n    enabled: true\n    identities:\n")
 		for _, file := range s.identities {

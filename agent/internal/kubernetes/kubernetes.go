@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -66,6 +67,7 @@ type API struct {
 	users       *serving.Users
 	refusals    *refusals
 	access      *clusterAccess   // nil if it is off
+	kubelet     *serving.Kubelet // nil if no certificate is issued to it
 	forward     *forward.Handler // nil if it is off
 	tokens      store.DB         // nil if none are remembered
 }
@@ -116,6 +118,9 @@ func New(o Options) (*API, error) {
 // openCredentials reads or makes the token and certificates for the address.
 func (a *API) openCredentials(opts *kubeapi.Options) (err error) {
 	cfg := a.opts.Config().KubernetesAPI
+	if cfg.Address == "" || !cfg.Access.IssueKubeletCertificate {
+		a.removeKubelet()
+	}
 	if cfg.Address == "" {
 		return nil
 	}
@@ -125,6 +130,7 @@ func (a *API) openCredentials(opts *kubeapi.Options) (err error) {
 	callers := access.AuthenticatorOptions{
 		Token: a.credentials.Token, Clock: a.opts.Clock, Refused: func(r *http.Request, err error) { a.refusals.note(r.RemoteAddr, "", err) },
 	}
+	a.openKubelet(&callers)
 	if !cfg.Access.Enabled {
 		a.callers = access.NewAuthenticator(callers)
 		return nil
@@ -238,10 +244,13 @@ func (a *API) Follow(ctx context.Context, cluster *upstream.Cluster) {
 		return
 	}
 	a.Reconnect(cluster)
+	var tasks sync.WaitGroup
+	defer tasks.Wait()
 	if a.access != nil {
-		done := make(chan struct{})
-		go func() { defer close(done); a.access.follow(ctx, cluster) }()
-		defer func() { <-done }()
+		tasks.Go(func() { a.access.follow(ctx, cluster) })
+	}
+	if a.kubelet != nil {
+		tasks.Go(func() { a.renewKubelet(ctx) })
 	}
 	for a.asking() {
 		if sleep.For(ctx, a.opts.Clock, time.Second) != nil {
