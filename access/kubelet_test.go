@@ -59,14 +59,16 @@ func TestKubelet(t *testing.T) {
 		Subject: pkix.Name{CommonName: "ca"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign, PublicKey: &own.key.PublicKey,
 	})
 	for name, c := range map[string]*x509.Certificate{
-		"another node":                 issue(own, func(c *x509.Certificate) { c.Subject.CommonName = "system:node:edge-2" }),
-		"the prefix":                   issue(own, func(c *x509.Certificate) { c.Subject.CommonName = "system:node:" }),
-		"an administrator":             issue(own, func(c *x509.Certificate) { c.Subject.CommonName = "admin" }),
-		"no name":                      issue(own, func(c *x509.Certificate) { c.Subject.CommonName = "" }),
-		"another group":                issue(own, func(c *x509.Certificate) { c.Subject.Organization = []string{"system:masters"} }),
-		"one more group":               issue(own, func(c *x509.Certificate) { c.Subject.Organization = []string{"system:nodes", "system:masters"} }),
-		"no group":                     issue(own, func(c *x509.Certificate) { c.Subject.Organization = nil }),
-		"a UID":                        issue(own, func(c *x509.Certificate) { c.Subject.ExtraNames = []pkix.AttributeTypeAndValue{{Type: userID, Value: "1"}} }),
+		"another node":     issue(own, func(c *x509.Certificate) { c.Subject.CommonName = "system:node:edge-2" }),
+		"the prefix":       issue(own, func(c *x509.Certificate) { c.Subject.CommonName = "system:node:" }),
+		"an administrator": issue(own, func(c *x509.Certificate) { c.Subject.CommonName = "admin" }),
+		"no name":          issue(own, func(c *x509.Certificate) { c.Subject.CommonName = "" }),
+		"another group":    issue(own, func(c *x509.Certificate) { c.Subject.Organization = []string{"system:masters"} }),
+		"one more group":   issue(own, func(c *x509.Certificate) { c.Subject.Organization = []string{"system:nodes", "system:masters"} }),
+		"no group":         issue(own, func(c *x509.Certificate) { c.Subject.Organization = nil }),
+		"a UID": issue(own, func(c *x509.Certificate) {
+			c.Subject.ExtraNames = []pkix.AttributeTypeAndValue{{Type: userID, Value: "1"}}
+		}),
 		"a serving certificate":        issue(own, func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }),
 		"an unknown authority":         issue(other, nil),
 		"the agent's authority itself": own.cert,
