@@ -48,6 +48,7 @@ func TestDefaultPaths(t *testing.T) {
 		name   string
 		env    map[string]string
 		root   bool
+		file   string // of the configuration
 		store  string // configured
 		path   string
 		socket string
@@ -66,12 +67,17 @@ func TestDefaultPaths(t *testing.T) {
 			path: "/state/snapcache/cache.db", socket: "/state/snapcache/snapcache.sock"},
 		{name: "relative directories are ignored", env: map[string]string{"HOME": "/home/till", "XDG_STATE_HOME": "state", "XDG_RUNTIME_DIR": "run"},
 			path: "/home/till/.local/state/snapcache/cache.db", socket: "/home/till/.local/state/snapcache/snapcache.sock"},
+		{name: "root, another cluster's service", root: true, file: "/etc/snapcache/east/agent.yaml",
+			path: "/var/lib/snapcache/east/cache.db", socket: "/run/snapcache/east/snapcache.sock"},
+		{name: "root, another file", root: true, file: "/etc/snapcache/east/other.yaml",
+			path: "/var/lib/snapcache/cache.db", socket: "/run/snapcache/snapcache.sock"},
 		{name: "configured database", store: "/data/c.db", path: "/data/c.db", socket: "/data/snapcache.sock"},
 		{name: "nowhere"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c := &AgentConfiguration{TypeMeta: TypeMeta{APIVersion, Kind}, Store: Store{Path: test.store}}
-			c.setDefaults(surroundings{getenv: func(name string) string { return test.env[name] }, root: test.root})
+			service, _ := ServiceOf(test.file)
+			c.setDefaults(surroundings{getenv: func(name string) string { return test.env[name] }, root: test.root, service: service})
 			if c.Store.Path != test.path || c.LocalAPI.Socket != test.socket {
 				t.Errorf("got  %q %q\nwant %q %q", c.Store.Path, c.LocalAPI.Socket, test.path, test.socket)
 			}

@@ -31,14 +31,44 @@ const (
 	exampleNodeAddress      = "169.254.20.1:6445"
 )
 
-// The configuration of the package's service, and the socket that it has by default.
+// The directories of the package's service, and the names of its files. The service of another cluster,
+// snapcache@NAME, has the directories NAME in them.
 const (
-	ServiceFile   = "/etc/snapcache/agent.yaml"
-	ServiceSocket = serviceRun + "/" + socketName
-
-	serviceRun = "/run/snapcache"
-	socketName = "snapcache.sock"
+	serviceEtc   = "/etc/snapcache"
+	serviceRun   = "/run/snapcache"
+	serviceState = "/var/lib/snapcache"
+	agentFile    = "agent.yaml"
+	socketName   = "snapcache.sock"
 )
+
+// Service is one of the package's services. The zero value is snapcache.service.
+type Service struct {
+	Cluster string // NAME of snapcache@NAME.service
+}
+
+// ServiceOf returns the service whose configuration a file is, if it is one's.
+func ServiceOf(file string) (s Service, ok bool) {
+	dir, name := filepath.Split(filepath.Clean(file))
+	if name != agentFile {
+		return s, false
+	}
+	if dir = filepath.Clean(dir); dir == serviceEtc {
+		return s, true
+	}
+	parent, cluster := filepath.Split(dir)
+	return Service{cluster}, filepath.Clean(parent) == serviceEtc
+}
+
+// Socket returns the socket that the service has by default.
+func (s Service) Socket() string { return filepath.Join(serviceRun, s.Cluster, socketName) }
+
+// Unit returns the name of the service's unit, without ".service".
+func (s Service) Unit() string {
+	if s.Cluster != "" {
+		return "snapcache@" + s.Cluster
+	}
+	return "snapcache"
+}
 
 // Default returns the configuration of an agent without a file. Its paths depend on the environment
 // and on the user, see [AgentConfiguration.SetDefaults].
@@ -57,8 +87,12 @@ func DefaultResources() []Resource {
 // SetDefaults fills in every optional field that has its zero value with the default that example.yaml
 // names, and appends the resources of a profile. [Load], [Parse] and [Default] call it. A path for which
 // no directory is known stays empty, and Validate reports it.
-func (c *AgentConfiguration) SetDefaults() {
-	c.setDefaults(surroundings{getenv: os.Getenv, hostname: os.Hostname, root: os.Geteuid() == 0})
+func (c *AgentConfiguration) SetDefaults() { c.setDefaults(surround("")) }
+
+// surround returns the surroundings of this process and of a configuration file.
+func surround(file string) surroundings {
+	s, _ := ServiceOf(file)
+	return surroundings{getenv: os.Getenv, hostname: os.Hostname, root: os.Geteuid() == 0, service: s}
 }
 
 // surroundings are the inputs of the defaults other than the configuration.
@@ -66,6 +100,7 @@ type surroundings struct {
 	getenv   func(string) string
 	hostname func() (string, error)
 	root     bool
+	service  Service // whose configuration it is: root reads its cache, not the one of another cluster
 }
 
 func (c *AgentConfiguration) setDefaults(s surroundings) {
@@ -77,7 +112,7 @@ func (c *AgentConfiguration) setDefaults(s surroundings) {
 		c.Encryption.OldKeyFiles = nil // an empty list means the same as none
 	}
 	c.Store.Type = cmp.Or(c.Store.Type, StoreBolt)
-	c.Store.Path = cmp.Or(c.Store.Path, s.file("cache.db", "STATE_DIRECTORY", "/var/lib/snapcache",
+	c.Store.Path = cmp.Or(c.Store.Path, s.file("cache.db", "STATE_DIRECTORY", serviceState,
 		s.below("XDG_STATE_HOME", "snapcache"), s.below("HOME", ".local/state/snapcache")))
 	c.Store.CommitInterval.Duration = cmp.Or(c.Store.CommitInterval.Duration, DefaultCommitInterval)
 	if c.Store.MaxSize.IsZero() {
@@ -119,7 +154,7 @@ func (c *AgentConfiguration) setDefaults(s surroundings) {
 func (s surroundings) file(name, variable, ofRoot string, others ...string) string {
 	dir, _, _ := strings.Cut(s.getenv(variable), ":") // systemd separates several directories by colons
 	if s.root {
-		dir = cmp.Or(dir, ofRoot)
+		dir = cmp.Or(dir, filepath.Join(ofRoot, s.service.Cluster))
 	}
 	if dir = cmp.Or(dir, cmp.Or(others...)); dir == "" {
 		return ""

@@ -37,7 +37,7 @@ func Parse(name string, data []byte) (*AgentConfiguration, error) {
 	if fault, field := c.wrongKind(); fault != "" {
 		return nil, d.fail(cmp.Or(d.lines[field], root.Line), "%s", fault)
 	}
-	c.SetDefaults()
+	c.setDefaults(surround(name))
 	if len(d.errs) <= maxErrors {
 		for _, p := range c.problems() {
 			d.report(p)

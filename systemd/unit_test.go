@@ -11,8 +11,11 @@ import (
 	"testing"
 )
 
-// unitFiles are the units that a package installs.
-var unitFiles = []string{"snapcache.service", "snapcache.socket", "snapcache-snapshot.service", "snapcache-snapshot.timer"}
+// unitFiles are the units that a package installs, and templates those of them that are for more clusters.
+var (
+	unitFiles = slices.Concat([]string{"snapcache.service", "snapcache.socket", "snapcache-snapshot.service", "snapcache-snapshot.timer"}, templates)
+	templates = []string{"snapcache@.service", "snapcache@.socket", "snapcache-snapshot@.service", "snapcache-snapshot@.timer"}
+)
 
 // settings returns the settings in a unit file, such as "ExecStart=/usr/bin/snapcache ...".
 func settings(t *testing.T, unit string) []string {
@@ -120,7 +123,9 @@ func TestNodeUnits(t *testing.T) {
 // The services stay isolated from the rest of the system. The threshold is ten times the number
 // that `systemd-analyze security` prints.
 func TestUnitsExposure(t *testing.T) {
-	for _, tc := range []struct{ unit, threshold string }{{"snapcache.service", "13"}, {"snapcache-snapshot.service", "3"}} {
+	for _, tc := range []struct{ unit, threshold string }{
+		{"snapcache.service", "13"}, {"snapcache-snapshot.service", "3"}, {"snapcache@.service", "13"}, {"snapcache-snapshot@.service", "3"},
+	} {
 		path, err := filepath.Abs(tc.unit)
 		if err != nil {
 			t.Fatal(err)
@@ -178,6 +183,33 @@ func TestUnitSettings(t *testing.T) {
 		}
 		if strings.HasPrefix(line, "ProcSubset=") {
 			t.Errorf("%s: it would hide /proc/sys/kernel/random/boot_id", line)
+		}
+	}
+}
+
+// The templates differ from the units of the first cluster in names and paths alone.
+func TestTemplates(t *testing.T) {
+	forCluster := strings.NewReplacer(
+		"snapcache.service", "snapcache@%i.service", "snapcache.socket", "snapcache@%i.socket",
+		"/etc/snapcache/", "/etc/snapcache/%i/", "/run/snapcache/", "/run/snapcache/%i/",
+		"StateDirectory=snapcache", "StateDirectory=snapcache/%i", "RuntimeDirectory=snapcache", "RuntimeDirectory=snapcache/%i",
+		// Without an option it would ask the first cluster's agent.
+		"/usr/bin/snapcache reload", "/usr/bin/snapcache reload --socket /run/snapcache/%i/snapcache.sock",
+		"LoadCredential=snapcache.key", "LoadCredential=snapcache.key:snapcache@%i.key",
+	)
+	for _, name := range templates {
+		want, got := settings(t, strings.Replace(name, "@", "", 1)), settings(t, name)
+		if len(want) != len(got) {
+			t.Errorf("%s: %d settings, want %d", name, len(got), len(want))
+			continue
+		}
+		for i := range want {
+			if strings.HasPrefix(want[i], "Description=") && strings.Contains(got[i], "%i") {
+				continue
+			}
+			if want := forCluster.Replace(want[i]); got[i] != want {
+				t.Errorf("%s: got %s, want %s", name, got[i], want)
+			}
 		}
 	}
 }

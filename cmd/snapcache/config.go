@@ -155,9 +155,9 @@ func checkConfig(c *cli.Context) error {
 	if cfg.Profile != "" {
 		profile = fmt.Sprintf(" (profile %s, of node %s)", cfg.Profile, cfg.NodeName)
 	}
-	if c.String(configFlag) == config.ServiceFile {
-		for _, dir := range notWritable(cfg, os.DirFS("/")) {
-			if err := writeStrings(c.App.ErrWriter, "snapcache: ", systemd.DropIn(dir), "\n"); err != nil {
+	if service, ok := config.ServiceOf(c.String(configFlag)); ok {
+		for _, dir := range notWritable(cfg, service.Unit(), os.DirFS("/")) {
+			if err := writeStrings(c.App.ErrWriter, "snapcache: ", systemd.DropIn(service.Unit(), dir), "\n"); err != nil {
 				return err
 			}
 		}
@@ -167,8 +167,8 @@ func checkConfig(c *cli.Context) error {
 	return err
 }
 
-// notWritable returns the directories of a configuration that the package's service may not write to.
-func notWritable(cfg *config.AgentConfiguration, root fs.FS) []string {
+// notWritable returns the directories of a configuration that a unit may not write to.
+func notWritable(cfg *config.AgentConfiguration, unit string, root fs.FS) []string {
 	paths := []string{cfg.LocalAPI.Socket, cfg.KubernetesAPI.Socket}
 	if cfg.Store.Type == config.StoreBolt {
 		paths = append(paths, cfg.Store.Path, filepath.Join(cfg.Snapshots.Dir, "snapshot"))
@@ -177,7 +177,7 @@ func notWritable(cfg *config.AgentConfiguration, root fs.FS) []string {
 	for _, path := range paths {
 		dir := filepath.Dir(path)
 		named := slices.ContainsFunc(dirs, func(d string) bool { return dir == d || strings.HasPrefix(dir, d+"/") })
-		if path != "" && !named && !systemd.MayWrite(root, dir) {
+		if path != "" && !named && !systemd.MayWrite(root, unit, dir) {
 			dirs = append(dirs, dir)
 		}
 	}

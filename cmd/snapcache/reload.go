@@ -9,7 +9,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/snapcache/snapcache/config"
 	"github.com/snapcache/snapcache/localapi"
 )
 
@@ -49,7 +48,7 @@ func reload(c *cli.Context) error {
 		if err != nil {
 			return fmt.Errorf("%w (nothing was reloaded; give the agent's socket with --socket)", err)
 		}
-		socket = socketOf(c.String(configFlag), cfg, config.ServiceSocket)
+		socket = socketOf(c.String(configFlag), cfg, serviceSocket(c))
 	}
 	ctx, cancel := context.WithTimeout(c.Context, reloadTimeout)
 	defer cancel()

@@ -53,7 +53,7 @@ func newLookup(c *cli.Context) (*lookup, error) {
 		return nil, err
 	}
 	keys := func() (bolt.Keyring, error) { return readKeys(c) }
-	l := &lookup{socket: socketOf(c.String(configFlag), cfg, config.ServiceSocket), db: cfg.Store.Path, keys: keys}
+	l := &lookup{socket: socketOf(c.String(configFlag), cfg, serviceSocket(c)), db: cfg.Store.Path, keys: keys}
 	if cfg.Store.Type == config.StoreMemory {
 		l.db = ""
 	}
@@ -75,6 +75,13 @@ func newLookup(c *cli.Context) (*lookup, error) {
 	return l, nil
 }
 
+// serviceSocket returns the socket of the package's service whose configuration is given; without one, of
+// snapcache.service.
+func serviceSocket(c *cli.Context) string {
+	s, _ := config.ServiceOf(c.String(configFlag))
+	return s.Socket()
+}
+
 // socketOf returns the socket of the agent that a command asks: by default the package's service, if this
 // user can connect to it, else the user's own agent. configFile is the file that cfg was
 // read from, or empty.
@@ -82,7 +89,7 @@ func socketOf(configFile string, cfg *config.AgentConfiguration, service string)
 	own := cfg.LocalAPI.Socket
 	defaults := config.AgentConfiguration{Store: cfg.Store}
 	defaults.SetDefaults()
-	if configFile != "" && configFile != config.ServiceFile || own != defaults.LocalAPI.Socket {
+	if _, ofService := config.ServiceOf(configFile); configFile != "" && !ofService || own != defaults.LocalAPI.Socket {
 		return own
 	}
 	conn, err := net.DialTimeout("unix", service, answerTimeout)

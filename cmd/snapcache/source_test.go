@@ -66,6 +66,7 @@ func TestSocketOf(t *testing.T) {
 	l, err := net.Listen("unix", service)
 	require.NoError(t, err)
 	defer l.Close()
+	const etc = "/etc/snapcache/"
 	elsewhere := config.Default()
 	elsewhere.LocalAPI.Socket = "/elsewhere.sock"
 	for _, c := range []struct {
@@ -73,8 +74,8 @@ func TestSocketOf(t *testing.T) {
 		cfg  *config.AgentConfiguration
 		want string
 	}{
-		{"", cfg, service}, {config.ServiceFile, cfg, service}, {"mine.yaml", cfg, own},
-		{"", elsewhere, "/elsewhere.sock"}, {config.ServiceFile, elsewhere, "/elsewhere.sock"},
+		{"", cfg, service}, {etc + "agent.yaml", cfg, service}, {etc + "east/agent.yaml", cfg, service}, {"mine.yaml", cfg, own},
+		{"", elsewhere, "/elsewhere.sock"}, {etc + "agent.yaml", elsewhere, "/elsewhere.sock"},
 	} {
 		require.Equal(t, c.want, socketOf(c.file, c.cfg, service), "%+v", c)
 	}
@@ -93,14 +94,14 @@ func TestSocketOf(t *testing.T) {
 func TestNotWritable(t *testing.T) {
 	cfg := config.Default()
 	cfg.Store.Path, cfg.Snapshots.Dir = "/data/a/cache.db", "/data/b"
-	cfg.LocalAPI.Socket, cfg.KubernetesAPI.Socket = config.ServiceSocket, "/run/snapcache/kubernetes.sock"
+	cfg.LocalAPI.Socket, cfg.KubernetesAPI.Socket = config.Service{}.Socket(), "/run/snapcache/kubernetes.sock"
 	root := fstest.MapFS{}
-	require.Equal(t, []string{"/data/a", "/data/b"}, notWritable(cfg, root))
+	require.Equal(t, []string{"/data/a", "/data/b"}, notWritable(cfg, "snapcache", root))
 	cfg.Snapshots.Dir = "/data/a/snapshots"
-	require.Equal(t, []string{"/data/a"}, notWritable(cfg, root), "a directory below one that is named")
+	require.Equal(t, []string{"/data/a"}, notWritable(cfg, "snapcache", root), "a directory below one that is named")
 	cfg.Snapshots.Dir = "/data/b"
 	root["etc/systemd/system/snapcache.service.d/override.conf"] = &fstest.MapFile{Data: []byte("[Service]\nReadWritePaths=/data/a\n")}
-	require.Equal(t, []string{"/data/b"}, notWritable(cfg, root))
+	require.Equal(t, []string{"/data/b"}, notWritable(cfg, "snapcache", root))
 	cfg.Store.Type = config.StoreMemory
-	require.Empty(t, notWritable(cfg, fstest.MapFS{}))
+	require.Empty(t, notWritable(cfg, "snapcache", fstest.MapFS{}))
 }

@@ -7,11 +7,11 @@ configure | [1-9]*)
 	if command -v systemd-sysusers >/dev/null; then
 		systemd-sysusers snapcache.conf
 	fi
-	# The service is not started: without a kubeconfig it has nothing to do. If it runs, it is
-	# restarted with the new program.
+	# The service is not started: without a kubeconfig it has nothing to do. If it runs, for one cluster
+	# or for several, it is restarted with the new program.
 	if [ -d /run/systemd/system ]; then
 		systemctl daemon-reload
-		systemctl try-restart snapcache.service
+		systemctl try-restart snapcache.service 'snapcache@*.service'
 	fi
 	;;
 esac

@@ -7,6 +7,9 @@ case "$1" in
 remove | 0)
 	if [ -d /run/systemd/system ]; then
 		systemctl disable --now snapcache-snapshot.timer snapcache.service snapcache.socket
+		# A template stands for its enabled instances; those that run are found by a pattern.
+		systemctl disable snapcache-snapshot@.timer snapcache@.service snapcache@.socket
+		systemctl stop 'snapcache-snapshot@*' 'snapcache@*'
 	fi
 	;;
 esac

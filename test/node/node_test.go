@@ -80,6 +80,7 @@ func TestNode(t *testing.T) {
 		{"socket", x.socket},
 		{"typo", x.typo},
 		{"other disk", x.otherDisk},
+		{"second cluster", x.secondCluster},
 		{"killed", x.killed},
 		{"stuck", x.stuck},
 		{"upgrade", func(t *testing.T) { x.upgrade(t, packages[newVersion]) }},
@@ -297,6 +298,7 @@ func (x *site) upgrade(t *testing.T, deb string) {
 	x.awaitRestart(t, before)
 	x.requireResumed(t)
 	require.Equal(t, newVersion, x.status(t).Agent.Version)
+	x.secondUpgraded(t)
 	require.Equal(t, strings.TrimSpace(agentConfig), x.run(t, "cat", configPath))
 	require.Equal(t, "enabled", x.run(t, "systemctl", "is-enabled", "snapcache"))
 }
@@ -416,6 +418,7 @@ func (x *site) remove(t *testing.T, deb string) {
 		require.Equal(t, "not-found", strings.TrimSpace(out), unit)
 	}
 	x.requireGone(t, "/usr/bin/snapcache", "/run/snapcache")
+	x.secondRemoved(t)
 	require.FileExists(t, filepath.Join(x.dir, "/var/lib/snapcache/cache.db"))
 
 	x.run(t, "dpkg", "-i", x.copyIn(t, deb))
