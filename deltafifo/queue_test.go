@@ -201,6 +201,42 @@ func TestKeepItem(t *testing.T) {
 	}
 }
 
+// An item of which only the version is known is in the list if the consumer holds that version.
+func TestKeepVersion(t *testing.T) {
+	known := held{"a": obj(t, "a", "1", 5), "b": obj(t, "b", "2", 6), "c": obj(t, "c", "3", 7)}
+	for _, force := range []bool{false, true} {
+		q := New(Options{KnownObjects: known})
+		n, err := q.Held()
+		require.NoError(t, err)
+		require.Equal(t, 3, n)
+		_, err = q.KeepVersion("a", Version{"1", "5"})
+		require.ErrorIs(t, err, ErrReplacing)
+		require.NoError(t, q.BeginReplace(t.Context(), Replace{Force: force}))
+		for _, x := range []struct {
+			key  string
+			v    Version
+			kept bool
+		}{
+			{"a", Version{"1", "5"}, true}, {"b", Version{"2", "9"}, false}, {"c", Version{"9", "7"}, false}, {"d", Version{"4", "8"}, false},
+		} {
+			kept, err := q.KeepVersion(x.key, x.v)
+			require.NoError(t, err)
+			require.Equal(t, x.kept && !force, kept, x.key)
+		}
+		require.NoError(t, q.ReplaceItem(obj(t, "b", "2", 9)))
+		require.NoError(t, q.EndReplace("20"))
+		got := map[string]cache.DeltaType{}
+		for _, kd := range pop(t, q).Deltas {
+			got[kd.Key] = kd.Deltas.Newest().Type
+		}
+		want := map[string]cache.DeltaType{"b": cache.Replaced, "c": cache.Deleted}
+		if force {
+			want["a"] = cache.Deleted
+		}
+		require.Equal(t, want, got)
+	}
+}
+
 // A key that a list named and dropped again is deleted at its end, if the consumer held it before
 // or may have taken it as a part of the list.
 func TestDropItem(t *testing.T) {

@@ -134,6 +134,40 @@ func (q *Queue) KeepItem(key string) {
 	}
 }
 
+// Held returns the number of objects that the consumer holds.
+func (q *Queue) Held() (int, error) {
+	if q.opts.KnownObjects == nil {
+		return 0, nil
+	}
+	keys, err := q.opts.KnownObjects.Keys()
+	if err != nil {
+		return 0, fmt.Errorf("keys of the store: %w", err)
+	}
+	return len(keys), nil
+}
+
+// KeepVersion reports whether the consumer holds this version of key. If it does, key is an item of the
+// list, as after [Queue.ReplaceItem] with that version. It never does if [Replace].Force is set.
+func (q *Queue) KeepVersion(key string, v Version) (kept bool, err error) {
+	r, err := q.openList()
+	if err != nil {
+		return false, fmt.Errorf("item %s: %w", key, err)
+	}
+	if q.opts.KnownObjects == nil || r.Force || v.RV == "" {
+		return false, nil
+	}
+	uid, rv, ok, err := q.opts.KnownObjects.Version(key)
+	if err != nil {
+		return false, fmt.Errorf("look up %s: %w", key, err)
+	}
+	if !ok || uid != v.UID || rv != v.RV {
+		return false, nil
+	}
+	_, again := r.seen[key]
+	r.seen[key], r.repeated = true, r.repeated || again
+	return true, nil
+}
+
 // DropItem removes key from the list, if the list has it, because the object was deleted while the
 // list was being made. At the end of the list the consumer does not have the object, even if it
 // held it before.

@@ -62,6 +62,8 @@ type Reflector struct {
 	ahead       int          // probes in a row that found the server behind rv
 	silent      int          // silent closes in a row
 
+	versionFailures int // lists in a row that could not list only what has changed
+
 	suspectDeletes sets.Set[string] // keys that the newest held-back list would have deleted
 }
 
@@ -238,10 +240,13 @@ func (r *Reflector) list(ctx context.Context) (err error) {
 	if err := r.anotherSchema(schema); err != nil && r.mustBeOneHistory() {
 		return r.relistFor(err) // the stored objects have another form, whatever the list was for
 	}
-	list, err := r.listOnce(ctx, cluster, schema, r.opts.PageSize)
-	if expired(err) {
+	list, done, err := r.listChanged(ctx, cluster, schema)
+	if !done {
+		list, err = r.listOnce(ctx, cluster, schema, r.opts.PageSize, nil)
+	}
+	if !done && expired(err) {
 		// The server compacted the state between two pages. A list in one body can't expire.
-		list, err = r.listOnce(ctx, cluster, schema, 0)
+		list, err = r.listOnce(ctx, cluster, schema, 0, nil)
 	}
 	if err != nil {
 		return r.relistFor(fmt.Errorf("list: %w", err))
@@ -251,12 +256,15 @@ func (r *Reflector) list(ctx context.Context) (err error) {
 	if list.seed != "" {
 		attrs = append(attrs, "seed", list.seed)
 	}
+	if list.kept > 0 {
+		attrs = append(attrs, "fetched", list.items-list.kept)
+	}
 	r.opts.Logger.Info("listed", attrs...)
 	r.opts.Observer.Listed(r.reason, list.rv, list.items, took)
 	r.reached(list.rv)
 	r.cluster, r.schema, r.reason = cluster, schema, ""
 	r.opts.Member.listed(proofs)
-	r.validated, r.resumed, r.ahead, r.silent = true, false, 0, 0
+	r.validated, r.resumed, r.ahead, r.silent, r.versionFailures = true, false, 0, 0, 0
 	r.validatedAt = r.opts.Clock.Now()
 	r.suspectDeletes = nil
 	return nil
@@ -266,12 +274,13 @@ func (r *Reflector) list(ctx context.Context) (err error) {
 type complete struct {
 	rv    string
 	items int64
+	kept  int64  // of the items, known by their versions, if only what has changed was listed
 	seed  string // the server that it came from, if that is not the one in use
 }
 
-// listOnce makes one list into the queue. If it fails after the list has begun, it aborts the
-// queue's list.
-func (r *Reflector) listOnce(ctx context.Context, cluster, schema string, pageSize int64) (list complete, err error) {
+// listOnce makes one list into the queue: a whole one, or only of changes if that is not nil. If it fails
+// after the list has begun, it aborts the queue's list.
+func (r *Reflector) listOnce(ctx context.Context, cluster, schema string, pageSize int64, only *changes) (list complete, err error) {
 	replace := deltafifo.Replace{
 		Reason: string(r.reason), Cluster: cluster, Schema: schema, Force: !r.reason.TrustsVersions(), Confirm: r.guardMassDelete,
 	}
@@ -307,7 +316,7 @@ func (r *Reflector) listOnce(ctx context.Context, cluster, schema string, pageSi
 		}
 	}
 	var refused *RelistError
-	list.rv, err = r.opts.Source.List(ctx, opts, func(o *object.Object) error {
+	each := func(o *object.Object) error {
 		if !r.expected(o) {
 			return nil
 		}
@@ -319,7 +328,13 @@ func (r *Reflector) listOnce(ctx context.Context, cluster, schema string, pageSi
 			return nil
 		}
 		return err
-	})
+	}
+	if only != nil {
+		list.rv, list.kept, err = only.list(ctx, opts, each)
+		list.items += list.kept
+	} else {
+		list.rv, err = r.opts.Source.List(ctx, opts, each)
+	}
 	if err != nil {
 		return list, err
 	}

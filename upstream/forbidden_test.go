@@ -52,8 +52,10 @@ func TestForbiddenNamesTheNamespace(t *testing.T) {
 		{"probe", func(s *Source) error { return s.Probe(t.Context(), "1") }},
 		{"get", func(s *Source) error { _, err := s.Get(t.Context(), "shop/a"); return err }},
 		{"current", func(s *Source) error { _, err := s.Current(t.Context(), "shop/a", ""); return err }},
+		{"get at", func(s *Source) error { _, err := s.GetAt(t.Context(), "shop/a", "1"); return err }},
 		{"versions", func(s *Source) error {
-			return s.Versions(t.Context(), VersionsOptions{}, func(Version) error { return nil })
+			_, err := s.Versions(t.Context(), VersionsOptions{}, func(Version) error { return nil })
+			return err
 		}},
 	}
 	c := serve(t, func(w http.ResponseWriter, _ *http.Request) {

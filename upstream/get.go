@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
 
 	"github.com/snapcache/snapcache/object"
 )
@@ -94,6 +95,54 @@ func (s *Source) getSelected(ctx context.Context, namespace, name string) (found
 		return nil, unusable
 	case found == nil:
 		return nil, ErrNoObject
+	}
+	return found, nil
+}
+
+// GetAt returns the object at key as it was in the state of the resourceVersion rv, pruned as in a list.
+// [ErrNoObject] means that it was not in the source's scope. A server that has compacted that state
+// returns a 410, and one that does not return past states causes [ErrBadList].
+func (s *Source) GetAt(ctx context.Context, key, rv string) (*object.Object, error) {
+	o, err := s.getAt(ctx, key, rv)
+	if err != nil {
+		return nil, fmt.Errorf("get %s of %s at %s: %w", key, s, rv, s.scoped(err))
+	}
+	return o, nil
+}
+
+func (s *Source) getAt(ctx context.Context, key, rv string) (found *object.Object, err error) {
+	namespace, name := split(key)
+	narrow := s.only(namespace, name)
+	body, mediaType, err := narrow.stream(ctx, func() (*rest.Request, error) {
+		r, err := narrow.pageRequest(0, "")
+		if err != nil {
+			return nil, err
+		}
+		return r.Param("resourceVersion", rv).Param("resourceVersionMatch", string(metav1.ResourceVersionMatchExact)), nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	var unusable error
+	items := 0
+	l := &lister{s: narrow, opts: ListOptions{Invalid: func(_ string, err error) { unusable = err }}, each: func(o *object.Object) error {
+		items++
+		found = o
+		return nil
+	}}
+	p, err := l.read(body, mediaType, func(string) {})
+	switch {
+	case err != nil:
+		return nil, err
+	case unusable != nil:
+		return nil, unusable
+	case p.rv != rv:
+		return nil, fmt.Errorf("%w: it is of %s", ErrBadList, p.rv)
+	case found == nil:
+		return nil, ErrNoObject
+	case items > 1, found.Key() != key:
+		return nil, fmt.Errorf("%w: the server sent %s", ErrBadList, found.Key()) // it does not support the selector
 	}
 	return found, nil
 }

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"errors"
 	"net/http"
 	"strings"
 	"testing"
@@ -143,6 +144,45 @@ func TestCurrent(t *testing.T) {
 			}
 			require.ErrorContains(t, err, x.err)
 			require.Equal(t, x.code == 410, apierrors.IsResourceExpired(err), "%v", err)
+		})
+	}
+}
+
+// GetAt returns an object of exactly the state that is asked for, or an error.
+func TestGetAt(t *testing.T) {
+	list := func(rv, items string) string {
+		return `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"` + rv + `"},"items":[` + items + `]}`
+	}
+	for _, x := range []struct {
+		name string
+		code int
+		body string
+		err  func(error) bool // nil for none
+	}{
+		{"object", 200, list("9", onePod), nil},
+		{"gone", 200, list("9", ""), func(err error) bool { return errors.Is(err, ErrNoObject) }},
+		{"a newer state", 200, list("10", onePod), func(err error) bool { return errors.Is(err, ErrBadList) }},
+		{"compacted", 410, statusBody(410, "Expired", "too old", ""), apierrors.IsResourceExpired},
+		{"all objects", 200, list("9", onePod+","+strings.ReplaceAll(onePod, `"a"`, `"b"`)), func(err error) bool { return errors.Is(err, ErrBadList) }},
+		{"another object", 200, list("9", strings.ReplaceAll(onePod, `"a"`, `"b"`)), func(err error) bool { return errors.Is(err, ErrBadList) }},
+		{"unusable", 200, list("9", `{"metadata":{}}`), func(err error) bool { return errors.Is(err, object.ErrNoMetadata) }},
+		{"noise", 200, "<html>", func(err error) bool { return errors.Is(err, ErrBadList) }},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			asked := ""
+			c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				asked = r.URL.String()
+				reply(w, x.code, x.body)
+			})
+			s := c.Source(SourceOptions{Resource: pods, FieldSelector: "spec.nodeName=n", Prune: object.NewPrune(object.ManagedFields)})
+			o, err := s.GetAt(t.Context(), "shop/a", "9")
+			require.Equal(t, "/api/v1/namespaces/shop/pods?fieldSelector=metadata.name%3Da%2Cspec.nodeName%3Dn&resourceVersion=9&resourceVersionMatch=Exact", asked)
+			if x.err != nil {
+				require.True(t, x.err(err), "%v", err)
+				return
+			}
+			require.NoError(t, err)
+			require.JSONEq(t, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","namespace":"shop","uid":"u","resourceVersion":"7"}}`, string(o.Raw()))
 		})
 	}
 }

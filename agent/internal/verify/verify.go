@@ -244,7 +244,7 @@ func (v *comparison) run(ctx context.Context) error {
 
 // pass compares all keys, and notes each that looks different.
 func (v *comparison) pass(ctx context.Context) error {
-	err := v.source.Versions(ctx, upstream.VersionsOptions{
+	_, err := v.source.Versions(ctx, upstream.VersionsOptions{
 		PageSize: pageSize,
 		Between: func(remaining int64) error {
 			v.total = max(v.total, v.result.Objects+remaining)

@@ -1,0 +1,110 @@
+package e2e
+
+import (
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/snapcache/snapcache/localapi"
+	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
+	"github.com/snapcache/snapcache/test/controlplane/objects"
+)
+
+// TestServerRestart restarts the apiserver under an agent, after changes that the agent has not seen. The
+// agent reads versions and the changed objects only, and has what the server has. One object is deleted
+// and created again under its name.
+func TestServerRestart(t *testing.T) {
+	t.Parallel()
+	cp := harness.ControlPlane(t, controlplane.Options{})
+	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{ConfigMaps: 400, Widgets: 300}))
+	require.NoError(t, objects.SeedPodsDirect(t.Context(), cp, 600))
+	ids := []string{"configmaps", "pods", "widgets.example.com"}
+	x := newSite(t, settings{kubeconfig: harness.Kubeconfig(t, cp, controlplane.Admin), resources: `
+- resource: configmaps
+- resource: pods
+- resource: widgets.v1.example.com
+`})
+	a := x.start()
+	a.requireServers(cp, ids...)
+	a.stop()
+
+	client := harness.Dynamic(t, cp.RESTConfig(controlplane.Admin))
+	configmaps := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"})
+	list, err := configmaps.List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	again, gone, changed := list.Items[50], list.Items[150], list.Items[250]
+	require.NoError(t, configmaps.Namespace(again.GetNamespace()).Delete(t.Context(), again.GetName(), metav1.DeleteOptions{}))
+	again.SetUID("")
+	again.SetResourceVersion("")
+	_, err = configmaps.Namespace(again.GetNamespace()).Create(t.Context(), &again, metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.NoError(t, configmaps.Namespace(gone.GetNamespace()).Delete(t.Context(), gone.GetName(), metav1.DeleteOptions{}))
+	changed.SetLabels(map[string]string{"changed": "yes"})
+	_, err = configmaps.Namespace(changed.GetNamespace()).Update(t.Context(), &changed, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	_, err = objects.Touch(t.Context(), cp.RESTConfig(controlplane.Admin), "pods", 15)
+	require.NoError(t, err)
+	forget(t, cp)
+
+	a = x.start()
+	a.awaitListed("expired", ids...)
+	a.requireServers(cp, ids...)
+	require.Equal(t, counters{"added": 0, "updated": 2, "deleted": 1}, a.changes("configmaps"))
+	require.Equal(t, counters{"added": 0, "updated": 15, "deleted": 0}, a.changes("pods"))
+	require.Zero(t, a.changes("widgets.example.com").total())
+	fetched := map[string]string{"configmaps": "2", "pods": "15", "widgets.example.com": "0"}
+	require.Equal(t, fetched, x.fetched(t))
+
+	// The same under a running agent.
+	require.NoError(t, cp.KillAPIServer(t.Context()))
+	a.await("the outage is noticed", func(s *localapi.Status) string {
+		if collections(s)["pods"].CaughtUp {
+			return "still caught up"
+		}
+		return ""
+	})
+	etcd, err := cp.EtcdClient()
+	require.NoError(t, err)
+	defer etcd.Close()
+	key := slices.Sorted(maps.Keys(x.cached("pods")))[0]
+	_, err = objects.TouchDirect(t.Context(), etcd, "pods", key, "touched", "while down")
+	require.NoError(t, err)
+	require.NoError(t, cp.StartAPIServer(t.Context()))
+	a.awaitListed("expired", "pods")
+	a.requireServers(cp, ids...)
+	require.Equal(t, 16, a.changes("pods")["updated"])
+	require.Equal(t, "1", x.fetched(t)["pods"])
+	a.stop()
+}
+
+// fetched returns how many objects the newest list of each collection has fetched, by the log.
+func (x *site) fetched(t *testing.T) map[string]string {
+	t.Helper()
+	b, err := os.ReadFile(x.log)
+	require.NoError(t, err)
+	all := map[string]string{}
+	for line := range strings.Lines(string(b)) {
+		if !strings.Contains(line, "msg=listed") {
+			continue
+		}
+		id, n := "", "whole"
+		for _, field := range strings.Fields(line) {
+			key, value, _ := strings.Cut(field, "=")
+			switch key {
+			case "collection":
+				id = value
+			case "fetched":
+				n = value
+			}
+		}
+		all[id] = n
+	}
+	return all
+}
