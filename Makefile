@@ -111,6 +111,10 @@ endif
 bench-fleet: controlplane ## only the return of a fleet to hubs and to a kube-apiserver, in ten minutes; writes docs/bench/fleet.md; FLEET='-nodes 200' has fewer nodes
 	cd bench && $(GO) run ./cmd/bench -plan fleet -command 'make bench-fleet' $(FLEET)
 
+.PHONY: bench-return
+bench-return: controlplane ## only the return of nodes after a restart of the kube-apiserver, in five minutes; writes docs/bench/return.md
+	cd bench && $(GO) run ./cmd/bench -plan return -command 'make bench-return'
+
 .PHONY: bench-full
 bench-full: controlplane ## the same with all peers at all sizes, more often: an hour and a quarter
 	cd bench && $(GO) run ./cmd/bench -plan full -command 'make bench-full'

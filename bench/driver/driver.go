@@ -120,6 +120,14 @@ func (d *Driver) stage(ctx context.Context, st Stage) (_ result.Stage, err error
 			return done, err
 		}
 	}
+	if st.Restart != nil {
+		if err := os.MkdirAll(filepath.Join(d.scratch, "restart"), 0o700); err != nil {
+			return done, fmt.Errorf("scratch folder: %w", err)
+		}
+		if done.Restarts, err = d.restarts(ctx, s, *st.Restart); err != nil {
+			return done, err
+		}
+	}
 	for i, r := range st.Rounds {
 		turns, err := d.round(ctx, s, i, r)
 		if err != nil {

@@ -55,6 +55,7 @@ type Stage struct {
 	Fleets  []Fleet
 	API     *API    // nil for none
 	Return  *Return // nil for none
+	Restart *Restart
 }
 
 // Round starts each of the peers once.
@@ -85,6 +86,15 @@ type Return struct {
 	Listing int     // that list at the apiserver: each takes seconds of the machine's CPUs
 	Hubs    int     // replicas, which share the nodes
 	Share   float64 // of the objects that have changed
+}
+
+// Restart is the return of nodes after a restart of the apiserver.
+type Restart struct {
+	Nodes      int // with 24 pods each
+	ConfigMaps int
+	Services   int // and as many endpointslices
+	Rounds     int
+	Share      float64 // of the objects that have changed meanwhile
 }
 
 // Plans are the existing plans, by name.
@@ -148,6 +158,14 @@ var Plans = map[string]Plan{
 	"fleet": {
 		Name: "fleet", Settle: 2 * time.Second,
 		Stages: []Stage{{Name: "pods-20000", Pods: 20_000, Return: &Return{Nodes: 1_000, Listing: 20, Hubs: 2, Share: 0.02}}},
+	},
+	// Five minutes: the nodes of two clusters return after a restart of the apiserver.
+	"return": {
+		Name: "return", Settle: 2 * time.Second,
+		Stages: []Stage{
+			{Name: "nodes-50", Pods: 50 * 24, Restart: &Restart{Nodes: 50, ConfigMaps: 1_000, Services: 400, Rounds: 3, Share: 0.005}},
+			{Name: "nodes-250", Pods: 250 * 24, Restart: &Restart{Nodes: 250, ConfigMaps: 2_500, Services: 1_000, Rounds: 1, Share: 0.005}},
+		},
 	},
 	// Only checks that everything works. Its figures mean nothing.
 	"smoke": {

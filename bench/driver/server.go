@@ -79,6 +79,11 @@ func startServer(ctx context.Context, dir string, st Stage, log func(string, ...
 			return nil, err
 		}
 	}
+	if st.Restart != nil {
+		if err := s.seedNodes(ctx, *st.Restart); err != nil {
+			return nil, err
+		}
+	}
 	if err := s.look(ctx); err != nil {
 		return nil, err
 	}

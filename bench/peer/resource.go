@@ -2,6 +2,7 @@ package peer
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -27,9 +28,12 @@ var Resources = []Resource{
 	{"widgets.v1.example.com", schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}, "Widget", nil},
 }
 
+// Services is cached by the nodes of plan return only.
+var Services = Resource{"services", corev1.SchemeGroupVersion.WithResource("services"), "Service", &corev1.Service{}}
+
 // ResourceOf returns the resource with a name.
 func ResourceOf(name string) (Resource, error) {
-	for _, r := range Resources {
+	for _, r := range append(slices.Clone(Resources), Services) {
 		if r.Name == name {
 			return r, nil
 		}

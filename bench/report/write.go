@@ -9,8 +9,8 @@ import (
 )
 
 // Write writes the charts, the raw figures, fleets.md and side-by-side.md to a directory; of a run of
-// the Kubernetes API alone only api.md and its figures, and of a fleet that comes back fleet.md and its
-// figures. The pages come last, so that they are never newer than their content. Their links expect the
+// the Kubernetes API alone only api.md and its figures, of a fleet that comes back fleet.md and its
+// figures, and of a restarted server return.md and its figures. The pages come last, so that they are never newer than their content. Their links expect the
 // directory to be docs/bench.
 func Write(run *result.Run, dir string) error {
 	if st := apiStage(run); st != nil {
@@ -20,6 +20,9 @@ func Write(run *result.Run, dir string) error {
 	}
 	if st := returnStage(run); st != nil {
 		return writePage(run, dir, "fleet", Return(run, st))
+	}
+	if len(run.Stages) > 0 && len(run.Stages[0].Restarts) > 0 {
+		return writePage(run, dir, "return", Restart(run))
 	}
 	charts, err := Charts(run)
 	if err != nil {

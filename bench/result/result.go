@@ -44,6 +44,8 @@ type Stage struct {
 	Fleets  []Fleet  `json:"fleets,omitempty"`
 	API     []Figure `json:"api,omitempty"`
 	Returns []Return `json:"returns,omitempty"`
+
+	Restarts []Restart `json:"restarts,omitempty"`
 }
 
 // Figure has the measurements of one property of a server's Kubernetes API.
@@ -127,6 +129,20 @@ type Return struct {
 	Hubs     []Hub           `json:"hubs,omitempty"` // that the nodes followed
 	Idle     float64         `json:"idleCPU"`        // of the apiserver, as in a stage
 	Cost
+}
+
+// Restart is the return of nodes after a restart of the apiserver, until all are current and have settled.
+type Restart struct {
+	Way       string          `json:"way"`
+	Round     int             `json:"round"`
+	Nodes     int             `json:"nodes"`
+	Changed   int             `json:"changed"`   // objects, meanwhile
+	Seconds   float64         `json:"seconds"`   // until all nodes had all objects
+	Lists     int             `json:"lists"`     // complete lists of agents
+	Requests  map[string]int  `json:"requests"`  // by verb, open watches included
+	Wire      measure.Traffic `json:"wire"`      // between the nodes and the apiserver
+	ServerCPU float64         `json:"serverCPU"` // seconds, without the idle load
+	CPU       float64         `json:"cpu"`       // seconds of all nodes
 }
 
 // Hub is the cost of one hub for the return of its nodes.

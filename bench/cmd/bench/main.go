@@ -26,11 +26,11 @@ func main() {
 }
 
 func run() error {
-	name := flag.String("plan", "standard", "the `plan`: standard, full, library, api, fleet or smoke")
+	name := flag.String("plan", "standard", "the `plan`: standard, full, library, api, fleet, return or smoke")
 	dir := flag.String("dir", "../.build/bench", "the `directory` for an incomplete run")
 	out := flag.String("out", "../docs/bench", "the `directory` for the pages, charts and figures")
 	command := flag.String("command", "go run ./cmd/bench", "the `command` that makes this run, for the pages")
-	again := flag.Bool("again", false, "write the pages and charts again from side-by-side.json, or with -plan api or fleet from api.json or fleet.json, without a run")
+	again := flag.Bool("again", false, "write the pages and charts again from side-by-side.json, or with -plan api, fleet or return from api.json, fleet.json or return.json, without a run")
 	nodes := flag.Int("nodes", 0, "the `number` of nodes of plan fleet that follow hubs; 0 for the plan's")
 	listing := flag.Int("listing", 0, "the `number` of nodes of plan fleet that list at the kube-apiserver; 0 for the plan's")
 	hubs := flag.Int("hubs", 0, "the `number` of hubs of plan fleet; 0 for the plan's")
@@ -39,7 +39,7 @@ func run() error {
 	if *again {
 		var r result.Run
 		figures := "side-by-side.json"
-		if *name == "api" || *name == "fleet" {
+		if *name == "api" || *name == "fleet" || *name == "return" {
 			figures = *name + ".json"
 		}
 		if err := result.Read(filepath.Join(*out, figures), &r); err != nil {

@@ -30,6 +30,8 @@ type cached struct {
 	versions func() map[string]map[string]string
 	// lists returns the number of complete lists; nil for an unknown one.
 	lists func() int
+	// own is the resource of which each node of a fleet has other objects, empty for none.
+	own string
 	// stop waits for the end. The caller has cancelled the context.
 	stop func() error
 }

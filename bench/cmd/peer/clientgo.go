@@ -35,16 +35,18 @@ func typedTrimmed(ctx context.Context, s settings, d *delays) (*cached, error) {
 // typedVersions is typed with a transform that leaves only the fields that tell versions apart: of a
 // fleet that caches whole objects, few nodes fit on one machine.
 func typedVersions(ctx context.Context, s settings, d *delays) (*cached, error) {
-	return typedWith(ctx, s, d, clientinformers.WithTransform(func(obj any) (any, error) {
-		m, err := meta.Accessor(obj)
-		if err != nil {
-			return obj, nil //nolint:nilerr // a tombstone
-		}
-		return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
-			Namespace: m.GetNamespace(), Name: m.GetName(), UID: m.GetUID(), ResourceVersion: m.GetResourceVersion(),
-		}}, nil
-	}))
+	return typedWith(ctx, s, d, versionsOnly)
 }
+
+var versionsOnly = clientinformers.WithTransform(func(obj any) (any, error) {
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return obj, nil //nolint:nilerr // a tombstone
+	}
+	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+		Namespace: m.GetNamespace(), Name: m.GetName(), UID: m.GetUID(), ResourceVersion: m.GetResourceVersion(),
+	}}, nil
+})
 
 // typedJSON is typed with JSON, which resources without protobuf require.
 func typedJSON(ctx context.Context, s settings, d *delays) (*cached, error) {

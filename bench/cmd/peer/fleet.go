@@ -22,6 +22,9 @@ var fleets = map[string]func(ctx context.Context, s settings, d *delays) (*cache
 	"fleet-typed":   typed,
 	"return-typed":  typedVersions,
 	"return-spoke":  runSpoke,
+	"restart-typed": restartTyped,
+	"restart-whole": restartAgent(true),
+	"restart-agent": restartAgent(false),
 }
 
 // runFleet starts all nodes at once. It sends an event when the last one has reached a mark.
@@ -37,6 +40,7 @@ func runFleet(ctx context.Context, s settings, start func(context.Context, setti
 	for i := range nodes {
 		g.Go(func() error {
 			mine := s
+			mine.node = i
 			mine.config = s.nodeConfig(i)
 			mine.state = filepath.Join(s.state, fmt.Sprintf("node-%04d", i))
 			if err := os.MkdirAll(mine.state, 0o700); err != nil {
@@ -81,13 +85,19 @@ func (s settings) nodeConfig(node int) *rest.Config {
 	return c
 }
 
-// together returns the nodes of a fleet as one cache: the first, or one whose content differs from that.
+// together returns the nodes of a fleet as one cache: the first, or one whose content differs from that. Of
+// a resource of which each node has its own objects, it has the objects of all nodes.
 func together(nodes []*cached) *cached {
 	return &cached{
 		versions: func() map[string]map[string]string {
 			first := nodes[0].versions()
 			for _, n := range nodes[1:] {
-				if all := n.versions(); !maps.EqualFunc(first, all, maps.Equal) {
+				all := n.versions()
+				if own := n.own; own != "" {
+					maps.Copy(first[own], all[own])
+					all[own] = first[own]
+				}
+				if !maps.EqualFunc(first, all, maps.Equal) {
 					return all
 				}
 			}

@@ -32,6 +32,8 @@ type settings struct {
 	read      []peer.Mark
 	caughtUp  []peer.Mark
 
+	node int // number of the node in a fleet
+
 	// Of a fleet. Each node has its own token, if there are any, and hubs share the nodes.
 	nodes      int
 	hubs       []*rest.Config

@@ -50,7 +50,7 @@ func EndpointSlice(namespace string, i int, seed int64) *discoveryv1.EndpointSli
 		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
 			Addresses:  []string{s.ip(10, 64+n)},
 			Conditions: discoveryv1.EndpointConditions{Ready: ptr(true), Serving: ptr(true), Terminating: ptr(false)},
-			NodeName:   ptr(nodeName(s.IntN(1000))),
+			NodeName:   ptr(NodeName(s.IntN(1000))),
 			TargetRef: &corev1.ObjectReference{
 				Kind: "Pod", Namespace: namespace, Name: a.name + "-" + s.text(10) + "-" + s.text(5), UID: s.uid()},
 			Zone: ptr(s.from("a", "b", "c")),

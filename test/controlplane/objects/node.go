@@ -11,7 +11,7 @@ import (
 // Node returns node number i with the status that its kubelet reports.
 func Node(i int, seed int64) *corev1.Node {
 	s := newSource("node", "", i, seed)
-	name := nodeName(i)
+	name := NodeName(i)
 	arch := s.from("amd64", "arm64")
 	address := s.ip(192, 168)
 	capacity := corev1.ResourceList{

@@ -48,7 +48,7 @@ func Pod(namespace string, i int, seed int64) *corev1.Pod {
 		},
 		Spec: podSpec(a, namespace, s),
 	}
-	pod.Spec.NodeName = nodeName(i / 24)
+	pod.Spec.NodeName = NodeName(i / 24)
 	pod.Status = podStatus(&pod.Spec, created, s)
 	pod.ManagedFields = podManagedFields(a, pod)
 	return pod

@@ -65,5 +65,5 @@ func born(i int) int { return i * 7 % (200 * 24 * 3600) }
 // Namespace returns the name of shop number i.
 func Namespace(i int) string { return fmt.Sprintf("shop-%04d", i) }
 
-// nodeName returns the name of node number i.
-func nodeName(i int) string { return fmt.Sprintf("edge-%05d.shops.example.com", i) }
+// NodeName returns the name of node number i, which has 24 pods of [Pod].
+func NodeName(i int) string { return fmt.Sprintf("edge-%05d.shops.example.com", i) }
