@@ -11,7 +11,9 @@ configure | [1-9]*)
 	# or for several, it is restarted with the new program.
 	if [ -d /run/systemd/system ]; then
 		systemctl daemon-reload
-		systemctl try-restart snapcache.service 'snapcache@*.service'
+		# Debian's wrapper of systemctl asks first what the machine's policy (policy-rc.d) allows.
+		invoke=$(command -v deb-systemd-invoke) || invoke=systemctl
+		"$invoke" try-restart snapcache.service 'snapcache@*.service'
 	fi
 	;;
 esac

@@ -6,10 +6,12 @@ set -e
 case "$1" in
 remove | 0)
 	if [ -d /run/systemd/system ]; then
-		systemctl disable --now snapcache-snapshot.timer snapcache.service snapcache.socket
+		# Debian's wrapper of systemctl asks first what the machine's policy (policy-rc.d) allows.
+		invoke=$(command -v deb-systemd-invoke) || invoke=systemctl
 		# A template stands for its enabled instances; those that run are found by a pattern.
-		systemctl disable snapcache-snapshot@.timer snapcache@.service snapcache@.socket
-		systemctl stop 'snapcache-snapshot@*' 'snapcache@*'
+		"$invoke" disable snapcache-snapshot.timer snapcache.service snapcache.socket \
+			snapcache-snapshot@.timer snapcache@.service snapcache@.socket
+		"$invoke" stop snapcache-snapshot.timer snapcache.service snapcache.socket 'snapcache-snapshot@*' 'snapcache@*'
 	fi
 	;;
 esac
