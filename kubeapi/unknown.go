@@ -20,7 +20,7 @@ type Unknown struct {
 	Problem string
 }
 
-// Asking reports whether the server is being asked for it for the first time: it may be known in a moment.
+// Asking reports whether the server is being asked for the resource for the first time: it may be known in a moment.
 func (x Unknown) Asking() bool { return x.Problem == "" }
 
 // unknowns are the resources that are not known at the time of a request.

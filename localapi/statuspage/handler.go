@@ -244,7 +244,7 @@ func LocalHost(next http.Handler) http.Handler {
 }
 
 // KnownHost refuses requests as LocalHost does, but accepts every address, and some names. It is for
-// the paths that programs read, which no browser should for another site.
+// the paths of programs: a browser must not read them for another site.
 func KnownHost(next http.Handler, names ...string) http.Handler {
 	return onlyHosts(next, netip.Addr.IsValid, names...)
 }

@@ -82,7 +82,7 @@ func (c *Collection) freshness(stored store.Collection) kubeapi.Freshness {
 	return kubeapi.Freshness{Connected: trusted && !c.ListPending(), Since: since, AtLeast: atLeast}
 }
 
-// fault returns why the collection does not follow the server, for its readers. It is not for each request.
+// fault returns why the collection does not follow the server, for its readers. It takes too long for each request.
 func (c *Collection) fault() string {
 	stats, pending := c.Tracker.Stats(), c.ListPending()
 	switch reason := stats.Untrusted(pending); {
