@@ -52,16 +52,15 @@ var everyID = slices.Sorted(maps.Keys(kindOf))
 
 // kindOf maps collections to the kinds of their objects.
 var kindOf = map[string]string{
-	"clusterroles.rbac.authorization.k8s.io": "ClusterRole",
-	"configmaps":                             "ConfigMap",
-	"deployments.apps":                       "Deployment",
-	"endpointslices.discovery.k8s.io":        "EndpointSlice",
-	"namespaces":                             "Namespace",
-	"nodes":                                  "Node",
-	"pods":                                   "Pod",
-	"secrets":                                "Secret",
-	"services":                               "Service",
-	"widgets.example.com":                    "Widget",
+	"configmaps":                      "ConfigMap",
+	"deployments.apps":                "Deployment",
+	"endpointslices.discovery.k8s.io": "EndpointSlice",
+	"namespaces":                      "Namespace",
+	"nodes":                           "Node",
+	"pods":                            "Pod",
+	"secrets":                         "Secret",
+	"services":                        "Service",
+	"widgets.example.com":             "Widget",
 }
 
 // content is a collection's objects, decoded, by key.

@@ -18,6 +18,10 @@ import (
 // PollEvery is the interval of polls.
 const PollEvery = 20 * time.Millisecond
 
+// OverlayEnv is the environment variable with the argument of "go build -overlay" for the program under test: another
+// program than the source tree's.
+const OverlayEnv = "SNAPCACHE_TEST_OVERLAY"
+
 // Snapcache is the path of the program under test, after [Run] has built it.
 var Snapcache string
 
@@ -59,7 +63,7 @@ func build(dir string) (string, error) {
 		return "", err
 	}
 	path := filepath.Join(dir, "snapcache")
-	cmd := exec.Command("go", "build", "-o", path, "./cmd/snapcache")
+	cmd := exec.Command("go", "build", "-overlay", os.Getenv(OverlayEnv), "-o", path, "./cmd/snapcache")
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -20,10 +20,17 @@ import (
 func main() {
 	names := flag.String("servers", "", "`names`: 1.31 is a version on etcd, 1.31-kine the same on kine, kine all on kine; empty for all servers")
 	short := flag.Bool("short", false, "only the scenarios of a short run; writes no page")
+	mutate := flag.Bool("mutants", false, "instead, show that agents which need a thing that an old server lacks fail the tests there")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *names, *short); err != nil {
+	err := error(nil)
+	if *mutate {
+		err = runMutants(ctx)
+	} else {
+		err = run(ctx, *names, *short)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "servers:", err)
 		os.Exit(1)
 	}
