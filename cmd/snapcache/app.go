@@ -74,6 +74,7 @@ func finish(c *cli.Command) {
 func execute(args []string, out, errOut io.Writer) int {
 	buffered := bufio.NewWriterSize(out, outputBufferBytes)
 	app := newApp(buffered, errOut)
+	asPlugin(app, args)
 	if words, ok := completionRequest(args); ok {
 		complete(app, words, buffered)
 		return exitCode(buffered.Flush())

@@ -91,6 +91,24 @@ func TestFlagsAgree(t *testing.T) {
 	}
 }
 
+// As the file of a kubectl plugin the program is called "kubectl snapcache" in help and errors.
+func TestPlugin(t *testing.T) {
+	call := func(name string, args ...string) string {
+		var out, errOut bytes.Buffer
+		execute(append([]string{name}, args...), &out, &errOut)
+		return out.String() + errOut.String()
+	}
+	for _, name := range []string{"/krew/bin/kubectl-snapcache", "kubectl-snapcache.exe"} {
+		for _, args := range [][]string{{"--help"}, {"get", "--help"}, {"snapshot", "create", "--help"}, {"reload", "--help"}} {
+			help := call(name, args...)
+			require.Contains(t, help, "   kubectl snapcache ", "%v", args)
+			require.NotRegexp(t, `(?m)^( {6}|USAGE:\n   )snapcache `, help, "%v", args)
+		}
+		require.Contains(t, call(name, "get"), "see kubectl snapcache get --help")
+	}
+	require.NotContains(t, call("snapcache", "get", "--help"), pluginCommand)
+}
+
 func TestExitCode(t *testing.T) {
 	for _, tc := range []struct {
 		err  error
