@@ -1,5 +1,5 @@
 # What dist.sh and image.sh share: the version and the time of the commit, a directory $stage that is
-# removed at the end, $DIST (dist) for the results, and how a program is built.
+# removed at the end, $DIST (dist) for the results and their checksums, and how a program is built.
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 export VERSION=${VERSION:-$(git describe --tags --always --dirty)}
@@ -11,12 +11,20 @@ stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT
 umask 022
 
-build() { # build ARCH FILE
-	local goarm=
+build() { # build PLATFORM FILE
+	local goos=linux goarch=${1#*-} goarm=
 	case $1 in
-	armv7) goarm=7 ;;
+	armv7) goarch=arm goarm=7 ;;
 	amd64 | arm64) ;;
-	*) echo "$1: an architecture is amd64, arm64 or armv7" >&2 && exit 2 ;;
+	darwin-amd64 | darwin-arm64 | windows-amd64) goos=${1%-*} ;;
+	*) echo "$1: a platform is amd64, arm64, armv7, darwin-amd64, darwin-arm64 or windows-amd64" >&2 && exit 2 ;;
 	esac
-	GOOS=linux GOARCH=${1%v7} GOARM=$goarm "$go" build -trimpath -buildvcs=auto -ldflags "-s -w -X main.version=$VERSION" -o "$2" ./cmd/snapcache
+	GOOS=$goos GOARCH=$goarch GOARM=$goarm "$go" build -trimpath -buildvcs=auto -ldflags "-s -w -X main.version=$VERSION" -o "$2" ./cmd/snapcache
+}
+
+# checksums writes the checksums of all results, which have no signature then.
+checksums() {
+	rm -f "$DIST"/SHA256SUMS{,.sig}
+	(cd "$DIST" && sha256sum -- * >"$stage/SHA256SUMS")
+	mv "$stage/SHA256SUMS" "$DIST"
 }

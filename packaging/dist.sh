@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Builds the packages of this commit: dist.sh [ARCH...], for amd64, arm64 and armv7. $DIST (dist)
-# receives them, the bare programs, SBOMs and checksums. The same commit gives the same bytes on any
-# machine.
+# Builds this commit for those who install it: dist.sh [PLATFORM...]. For amd64, arm64 and armv7 these
+# are packages, the bare program and an archive of the command line, for darwin-amd64, darwin-arm64 and
+# windows-amd64 the archive; and the Helm chart. $DIST (dist) receives them, SBOMs and checksums. The same
+# commit gives the same bytes on any machine.
 set -euo pipefail
 source "$(dirname "$0")/build.sh"
 
@@ -17,12 +18,20 @@ package_version() {
 	esac
 }
 
+# modules prints the modules in the program of any platform: path, version and directory.
+modules() {
+	local goos
+	for goos in linux darwin windows; do
+		GOOS=$goos "$go" list -deps -f '{{with .Module}}{{if not .Main}}{{.Path}} {{.Version}} {{.Dir}}{{end}}{{end}}' ./cmd/snapcache
+	done | sort -u
+}
+
 # notices prints the notices of the modules in the program, as their licences require.
 notices() {
 	local path version dir notice
 	echo "The modules that are in snapcache, each with the notices of its authors. Go's standard library,"
 	echo "which is in it too, is under https://go.dev/LICENSE."
-	"$go" list -deps -f '{{with .Module}}{{if not .Main}}{{.Path}} {{.Version}} {{.Dir}}{{end}}{{end}}' ./cmd/snapcache | sort -u |
+	modules |
 		while read -r path version dir; do
 			for notice in "$dir"/LICENSE* "$dir"/LICENCE* "$dir"/COPYING* "$dir"/NOTICE*; do
 				[ -f "$notice" ] || continue
@@ -42,7 +51,8 @@ layout() {
 	for shell in bash zsh fish; do
 		"$native" completion $shell >"$stage/completion/snapcache.$shell"
 	done
-	notices | gzip -9n >"$stage/NOTICES.gz"
+	notices >"$stage/NOTICES.txt"
+	gzip -9nc "$stage/NOTICES.txt" >"$stage/NOTICES.gz"
 	mkdir "$stage/systemd"
 	cp systemd/*.{service,socket,timer} "$stage/systemd"
 	cp -r config/example.yaml systemd/snapcache.sysusers examples/node "$stage"
@@ -57,13 +67,76 @@ layout() {
 	END
 }
 
-package() { # package ARCH
-	local arch=$1 name=snapcache-linux-$1 packager
-	build "$arch" "$stage/snapcache"
+# program builds the program of a platform as $stage/snapcache, and its SBOM.
+program() { # program PLATFORM
+	build "$1" "$stage/snapcache"
 	"$bom" bin -json -noserial -notimestamp -std -version "$VERSION" -output "$stage/snapcache.cdx.json" "$stage/snapcache" 2>"$stage/bom.log" ||
 		{ cat "$stage/bom.log" >&2 && return 1; }
-	cp "$stage/snapcache" "$DIST/$name"
-	cp "$stage/snapcache.cdx.json" "$DIST/$name.cdx.json"
+	cp "$stage/snapcache.cdx.json" "$DIST/$(name "$1").cdx.json"
+}
+
+name() { # name PLATFORM
+	case $1 in
+	*-*) echo "snapcache-$1" ;;
+	*) echo "snapcache-linux-$1" ;;
+	esac
+}
+
+# archive packs the program, the manual and the completions for machines without packages of ours.
+archive() { # archive PLATFORM
+	local dir=$stage/archive/snapcache extension=tar.gz
+	mkdir -p "$dir"
+	cp "$stage"/{snapcache,NOTICES.txt} "$dir"
+	case $1 in
+	windows-*) extension=zip && mv "$dir/snapcache" "$dir/snapcache.exe" ;;
+	*) cp -r "$stage"/{man,completion} "$dir" ;;
+	esac
+	"$stage/pack" "$DIST/$(name "$1").$extension" "$dir"
+	rm -r "$stage/archive"
+}
+
+# semantic_version prints the version for tools that know only semantic ones. Without a tag it is below all
+# others.
+semantic_version() {
+	case $VERSION in
+	v[0-9]*) echo "$VERSION" ;;
+	*) echo "v0.0.0-g$VERSION" ;;
+	esac
+}
+
+# chart packs the Helm chart, as helm package does.
+chart() {
+	local version
+	version=$(semantic_version)
+	mkdir "$stage/chart"
+	cp -r deploy/helm/snapcache "$stage/chart"
+	sed -i "s/^version: .*/version: ${version#v}/" "$stage/chart/snapcache/Chart.yaml"
+	"$stage/pack" "$DIST/snapcache-chart.tgz" "$stage/chart/snapcache"
+}
+
+# krew prints the manifest of a kubectl plugin that consists of the archives.
+krew() { # krew PLATFORM...
+	local platform goos arch file program
+	sed "s/VERSION/$(semantic_version)/" packaging/krew.yaml
+	for platform in "$@"; do
+		goos=linux arch=${platform/armv7/arm} file=$(name "$platform").tar.gz program=snapcache
+		case $platform in
+		windows-*) goos=windows arch=${platform#*-} file=$(name "$platform").zip program=snapcache.exe ;;
+		darwin-*) goos=darwin arch=${platform#*-} ;;
+		esac
+		cat <<-END
+			  - selector: {matchLabels: {os: $goos, arch: $arch}}
+			    uri: https://github.com/snapcache/snapcache/releases/download/$VERSION/$file
+			    sha256: $(sha256sum "$DIST/$file" | cut -d' ' -f1)
+			    files: [{from: snapcache/$program, to: .}, {from: snapcache/NOTICES.txt, to: .}]
+			    bin: $program
+		END
+	done
+}
+
+package() { # package ARCH
+	local arch=$1 packager
+	cp "$stage/snapcache" "$DIST/$(name "$arch")"
 	# Files in the package have the time of the commit.
 	find "$stage" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
 	for packager in deb rpm; do
@@ -72,13 +145,21 @@ package() { # package ARCH
 	done
 }
 
-[ $# -gt 0 ] || set -- amd64 arm64 armv7
+[ $# -gt 0 ] || set -- amd64 arm64 armv7 darwin-amd64 darwin-arm64 windows-amd64
 nfpm=$(tool nfpm)
 bom=$(tool cyclonedx-gomod)
 rm -rf "$DIST"
 mkdir -p "$DIST"
 layout
-for arch in "$@"; do
-	package "$arch"
+"$go" build -C packaging -o "$stage/pack" ./archive
+for platform in "$@"; do
+	program "$platform"
+	archive "$platform"
+	case $platform in
+	*-*) ;;
+	*) package "$platform" ;;
+	esac
 done
-(cd "$DIST" && sha256sum -- * >"$stage/SHA256SUMS" && mv "$stage/SHA256SUMS" .)
+chart
+krew "$@" >"$DIST/snapcache.krew.yaml"
+checksums

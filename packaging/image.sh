@@ -13,3 +13,4 @@ for arch in "$@"; do
 done
 mkdir -p "$DIST"
 REVISION=$(git rev-parse HEAD) "$go" run -C packaging ./image "$DIST/snapcache-image.tar" "${programs[@]}"
+checksums

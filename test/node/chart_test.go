@@ -24,6 +24,7 @@ import (
 // chart is the Helm chart with a helm that installs it.
 type chart struct {
 	dir  string // of the chart
+	file string // of the same, packed for a release
 	helm string // path of the program
 	env  []string
 	cp   *controlplane.ControlPlane
@@ -44,6 +45,8 @@ func TestChart(t *testing.T) {
 	c := &chart{dir: filepath.Join(root, "deploy", "helm", "snapcache"), cp: harness.ControlPlane(t, controlplane.Options{})}
 	c.helm = strings.TrimSpace(output(t, "go", "-C", filepath.Join(root, "test", "node", "helm"), "tool", "-n", "helm"))
 	c.env = append(harness.Environment(t.TempDir()), "KUBECONFIG="+harness.Kubeconfig(t, c.cp, controlplane.Admin))
+	c.file = filepath.Join(dist(t, newVersion), "snapcache-chart.tgz")
+	require.Contains(t, c.must(t, "show", "chart", c.file), "version: "+strings.TrimPrefix(newVersion, "v")+"\n")
 	manifests := filepath.Join(root, "deploy", "kustomize")
 	for _, m := range []mode{
 		{"node", "base", "base", "snapcache", nil},
@@ -114,7 +117,7 @@ rbac:
 // life installs the chart, upgrades it with another configuration and uninstalls it.
 func (c *chart) life(t *testing.T, m mode) {
 	t.Helper()
-	release := append([]string{m.release, c.dir, "-n", m.release}, m.values...)
+	release := append([]string{m.release, c.file, "-n", m.release}, m.values...)
 	out := c.must(t, append([]string{"install"}, release...)...)
 	if m.name == "hub" {
 		require.NotContains(t, strings.ToLower(out), "warning", "the restricted standard is met")

@@ -47,15 +47,19 @@ func dist(t *testing.T, version string) string {
 	}
 	root := harness.Root(t)
 	path := filepath.Join(dists.dir, version)
-	makeDist(t, root, path, version)
+	platforms := []string{"amd64"}
+	if version == newVersion {
+		platforms = append(platforms, "darwin-amd64", "darwin-arm64", "windows-amd64")
+	}
+	makeDist(t, root, path, version, platforms)
 	dists.byVer[version] = path
 	return path
 }
 
-// makeDist builds the packages of a source tree for amd64.
-func makeDist(t *testing.T, tree, path, version string, env ...string) {
+// makeDist builds the packages and archives of a source tree for some platforms.
+func makeDist(t *testing.T, tree, path, version string, platforms []string, env ...string) {
 	t.Helper()
-	cmd := exec.CommandContext(context.Background(), filepath.Join(tree, "packaging", "dist.sh"), "amd64")
+	cmd := exec.CommandContext(context.Background(), filepath.Join(tree, "packaging", "dist.sh"), platforms...)
 	cmd.Env = append(append(os.Environ(), "DIST="+path, "VERSION="+version), env...)
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "dist.sh:\n%s", out)
