@@ -30,12 +30,16 @@ cross: ## build for every platform that is supported
 	done
 
 .PHONY: dist
-dist: ## make the deb and rpm packages of ARCHES (amd64 arm64 armv7), SBOMs and checksums in dist/
+dist: ## make packages, archives for Linux, macOS and Windows, SBOMs and checksums in dist/; ARCHES='arm64 darwin-arm64': only these
 	GO=$(GO) packaging/dist.sh $(ARCHES)
 
 .PHONY: image
 image: ## make the OCI image of all platforms, dist/snapcache-image.tar, without a container daemon
 	GO=$(GO) packaging/image.sh $(ARCHES)
+
+.PHONY: sign
+sign: ## sign the checksums in dist/ with your SSH key, KEY=FILE
+	packaging/sign.sh '$(KEY)'
 
 .PHONY: demo
 demo: build bin/controlplane ## show the main job on a real control plane; KEEP=1 leaves it running
