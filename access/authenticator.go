@@ -148,7 +148,7 @@ type verdict struct {
 	failed   time.Time                  // when the server was asked, and gave no answer; zero if it was not
 	user     *authenticationv1.UserInfo // nil for none
 	claims   *claims                    // of a token that the cluster has signed
-	local    bool                       // the user is accepted on this machine only
+	issued   bool                       // by the agent: it is accepted on this machine only
 	missing  bool                       // the cache lacked an object that it is bound to, the server accepted it
 	err      error                      // why there is no user
 }
@@ -215,10 +215,10 @@ func (a *Authenticator) caller(r *http.Request) (*Caller, error) {
 		switch {
 		case v.user == nil:
 			err = fmt.Errorf("client certificate: %w", v.err)
-		case v.local && !isLocal(r):
+		case v.issued && !isLocal(r):
 			err = fmt.Errorf("client certificate: %w", errElsewhere)
 		default:
-			return &Caller{User: *v.user, Certificate: true}, nil
+			return &Caller{User: *v.user, Certificate: true, Issued: v.issued}, nil
 		}
 	}
 	if token != "" {
@@ -250,7 +250,7 @@ func (a *Authenticator) certificate(chain []*x509.Certificate) *verdict {
 	v.user, v.err = a.authorities.user(chain, now)
 	if k := a.opts.Kubelet; v.user == nil && k.issued(chain[0]) {
 		v.user, v.err = k.User(chain[0], now)
-		v.local = true
+		v.issued = true
 	}
 	v.err = brief(v.err)
 	if v.user != nil { // others could displace verdicts on tokens

@@ -20,6 +20,9 @@ type Caller struct {
 	// Certificate is set if a client certificate has proven the identity, and not a token.
 	Certificate bool
 
+	// Issued is set if the agent itself has issued the certificate, to the kubelet of its node.
+	Issued bool
+
 	// Local is set for a caller that this machine lets in, by the permissions of a file: a socket's, or
 	// the file of the agent's own token. It may read the whole cache.
 	Local bool

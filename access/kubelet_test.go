@@ -32,6 +32,7 @@ func TestKubelet(t *testing.T) {
 		if err == nil {
 			require.True(t, c.Certificate)
 			require.False(t, c.Local, "its rights are the cluster's")
+			require.Equal(t, chain[0].CheckSignatureFrom(own.cert) == nil, c.Issued)
 			require.Equal(t, "system:node:edge-1", c.User.Username)
 			require.Equal(t, []string{"system:nodes", "system:authenticated"}, c.User.Groups)
 		}

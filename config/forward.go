@@ -7,17 +7,19 @@ import "fmt"
 type Forward struct {
 	// Enabled turns it on. It needs Access.
 	Enabled bool `json:"enabled,omitempty"`
-	// Identities are the client certificates for callers that have one, each user once.
+	// Identities are the credentials for callers that have a client certificate, each user once.
 	Identities []Identity `json:"identities,omitempty"`
 	// RememberTokens keeps the service account tokens that the server issues, and repeats them to the
 	// same user while the server can't be reached, until they expire. It needs Encryption.
 	RememberTokens bool `json:"rememberTokens,omitempty"`
 }
 
-// Identity is a client certificate that is used for callers with its user and groups.
+// Identity is a client certificate that is used for callers with its user and groups, or, for the kubelet to
+// which the agent issues a certificate, a token of the kubelet.
 type Identity struct {
-	// Kubeconfig is a file with the certificate and its key, or with the names of their files. They
-	// are read again when they change. Nothing else of it is used.
+	// Kubeconfig is a file with the certificate and its key, or with the names of their files, or with a
+	// token, the name of its file, or an exec plugin. Files are read again when they change. Nothing else
+	// of it is used.
 	Kubeconfig string `json:"kubeconfig"`
 }
 

@@ -5,7 +5,8 @@
 //
 //   - A request has the credentials of its caller, or is refused: the bearer token as it came, or, for a
 //     caller with a client certificate, one that is configured, if its subject is the caller's. The
-//     agent's own are never used, and a caller that this machine lets in, who has none, is not taken.
+//     kubelet to which the agent has issued a certificate may have a token that is configured, if the
+//     server names the kubelet as its user. The agent's own are never used, and a caller that this machine lets in, who has none, is not taken.
 //   - Path, query, headers and body reach the server as they came, and so does the answer. Only
 //     headers in which a proxy vouches for its client are removed.
 //   - Nothing is held whole: bodies are copied as they come, and each part of an answer is flushed.

@@ -34,7 +34,8 @@ type Options struct {
 	// Connected reports whether the server can be reached.
 	Connected func() bool
 
-	// Kubeconfigs are the files with the client certificates for callers that have one.
+	// Kubeconfigs are the files with the client certificates for callers that have one, or with the token
+	// for the kubelet to which the agent has issued its certificate.
 	Kubeconfigs []string
 
 	Clock clock.PassiveClock
@@ -113,7 +114,7 @@ func (h *Handler) route(r *http.Request) (*server, *route, error) {
 	case !caller.Certificate:
 		return s, s.tokens, nil
 	}
-	found, err := h.identify(s, caller)
+	found, err := h.identify(r.Context(), s, caller)
 	return s, found, err
 }
 

@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -21,10 +22,18 @@ import (
 )
 
 // identify returns the route for a caller that has proven its identity by a client certificate.
-func (h *Handler) identify(s *server, caller *access.Caller) (*route, error) {
+func (h *Handler) identify(ctx context.Context, s *server, caller *access.Caller) (*route, error) {
 	var faults []error
 	for _, x := range h.identities {
-		switch found, err := x.route(s, &caller.User, h.opts.Clock.Now()); {
+		found, err := x.route(s, caller, h.opts.Clock.Now())
+		if errors.Is(err, errToken) && caller.Issued {
+			found, err = x.bearer.route(ctx, s, caller.User.Username, h.opts.Clock.Now())
+		}
+		if errors.Is(err, errUnreachable) {
+			h.warn("the token for forwarded requests can't be judged", err)
+			return nil, errUnreachable
+		}
+		switch {
 		case err != nil:
 			faults = append(faults, fmt.Errorf("%s: %w", x.kubeconfig, err))
 		case found != nil:
@@ -39,6 +48,10 @@ func (h *Handler) identify(s *server, caller *access.Caller) (*route, error) {
 			"name a kubeconfig with a client certificate of the same user and groups in kubernetesAPI.forward.identities", caller.User.Username))
 }
 
+// errToken is the reason to look for another identity: a kubeconfig with a token is for the kubelet to which
+// the agent has issued a certificate, and no one else.
+var errToken = errors.New("it has no client certificate with its key, but a token or an exec plugin")
+
 // identity is a client certificate for callers with the same user and groups. Its files are read again
 // when they change. Each certificate has transports of its own, so that no request is sent on a
 // connection of another one. It is safe for concurrent use.
@@ -51,10 +64,13 @@ type identity struct {
 	cert   *tls.Certificate
 	server *server // that to leads to
 	to     *route
+
+	bearer bearer // if there is no certificate
 }
 
-// route returns the route for a user; nil if the certificate is another user's.
-func (x *identity) route(s *server, user *authenticationv1.UserInfo, now time.Time) (*route, error) {
+// route returns the route for a caller; nil if the certificate is another user's. The error is errToken if
+// there is a token in its place.
+func (x *identity) route(s *server, caller *access.Caller, now time.Time) (*route, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if !x.files.Unchanged() {
@@ -63,7 +79,9 @@ func (x *identity) route(s *server, user *authenticationv1.UserInfo, now time.Ti
 		}
 	}
 	switch {
-	case !same(x.user, user):
+	case x.cert == nil:
+		return nil, errToken
+	case !same(x.user, &caller.User):
 		return nil, nil
 	case now.After(x.cert.Leaf.NotAfter):
 		return nil, fmt.Errorf("the certificate ended on %s", x.cert.Leaf.NotAfter.Format(time.DateOnly))
@@ -80,7 +98,7 @@ func (x *identity) route(s *server, user *authenticationv1.UserInfo, now time.Ti
 
 // read reads the certificate. Of the kubeconfig only that is used: its server may be this cache.
 func (x *identity) read() error {
-	x.files, x.to = nil, nil
+	x.files, x.to, x.cert = nil, nil, nil
 	seen := files.Seen{}
 	read := func(name string, data []byte) ([]byte, error) {
 		if len(data) > 0 || name == "" {
@@ -94,6 +112,10 @@ func (x *identity) read() error {
 	config, err := clientcmd.BuildConfigFromFlags("", x.kubeconfig)
 	if err != nil {
 		return err
+	}
+	if x.bearer.set(config) {
+		x.files = seen
+		return nil
 	}
 	cert, err := read(config.CertFile, config.CertData)
 	if err != nil {

@@ -162,17 +162,17 @@ func TestIdentity_WrongClock(t *testing.T) {
 	const year = 365 * 24 * time.Hour
 	f := newFiles(t, kubeletConfig)
 	f.rotate(pair(t, "system:node:edge-1", nil, time.Now().Add(year)))
-	x, user := &identity{kubeconfig: f.kubeconfig()}, node("system:node:edge-1").User
+	x, user := &identity{kubeconfig: f.kubeconfig()}, node("system:node:edge-1")
 	to := &server{config: &rest.Config{Host: "https://127.0.0.1:6443"}}
 	for _, off := range []time.Duration{-26 * year, -2 * time.Hour, 2 * time.Hour, 14 * year} {
-		found, err := x.route(to, &user, time.Now().Add(off))
+		found, err := x.route(to, user, time.Now().Add(off))
 		if off > year {
 			require.ErrorContains(t, err, "the certificate ended on")
 		} else {
 			require.NoError(t, err)
 			require.NotNil(t, found)
 		}
-		found, err = x.route(to, &user, time.Now())
+		found, err = x.route(to, user, time.Now())
 		require.NoError(t, err, "right again")
 		require.NotNil(t, found)
 	}

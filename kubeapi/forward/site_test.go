@@ -80,8 +80,10 @@ func (s *site) closeIdle() {
 	}
 	close(s.server.Load().tokens)
 	for _, x := range s.identities {
-		if x.to != nil {
-			close(x.to)
+		for _, to := range []*route{x.to, x.bearer.to} {
+			if to != nil {
+				close(to)
+			}
 		}
 	}
 }

@@ -8,9 +8,11 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
 
@@ -110,14 +113,59 @@ func annotate(ctx context.Context, k kubernetes.Interface, node string) error {
 	return err
 }
 
+// nodeToken is a token of the kubelet, whom the kube-apiserver also knows by other attributes, as EKS does.
+const nodeToken = "the-token-of-the-kubelet"
+
+// newNodePlane starts a control plane that knows the token.
+func newNodePlane(t *testing.T) *plane {
+	t.Helper()
+	dir := t.TempDir()
+	var tokens strings.Builder
+	for name, group := range map[string]string{controlplane.Admin: "system:masters", controlplane.Reader: "", controlplane.Stranger: ""} {
+		fmt.Fprintf(&tokens, "%s,%s,%s,%s\n", rand.Text(), name, name, group)
+	}
+	fmt.Fprintf(&tokens, "%s,system:node:%s,arn,\"system:bootstrappers,system:nodes\"\n", nodeToken, nodeName)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "tokens.csv"), []byte(tokens.String()), 0o600))
+	cp, err := controlplane.Start(t.Context(), controlplane.Options{
+		Dir: dir, APIServerArgs: []string{"--authorization-mode=Node", "--enable-admission-plugins=NodeRestriction"},
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, cp.Stop()) })
+	return &plane{ControlPlane: cp}
+}
+
 // TestIssuedKubelet: a kubelet with the certificate that the agent issues works as with one of the cluster:
 // it reads what the cluster lets it read, what it writes is forwarded with the configured identity, and it
 // starts its pods without a kube-apiserver. No one else is let in by that authority, and by that
 // certificate nowhere else.
 func TestIssuedKubelet(t *testing.T) {
-	t.Parallel()
+	for name, identity := range map[string]func(*testing.T, *plane) string{
+		"certificate": func(t *testing.T, on *plane) string {
+			t.Helper()
+			_, file := newKubelet(t, on, nodeName)
+			return file
+		},
+		"token": func(t *testing.T, on *plane) string {
+			t.Helper()
+			dir := t.TempDir()
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "token"), []byte(nodeToken), 0o600))
+			config, err := clientcmd.LoadFromFile(harness.Kubeconfig(t, on.ControlPlane, controlplane.Admin))
+			require.NoError(t, err)
+			for _, user := range config.AuthInfos {
+				user.Token, user.TokenFile = "", filepath.Join(dir, "token")
+			}
+			require.NoError(t, clientcmd.WriteToFile(*config, filepath.Join(dir, "kubeconfig")))
+			return filepath.Join(dir, "kubeconfig")
+		},
+	} {
+		t.Run(name, func(t *testing.T) { issuedKubelet(t, identity) })
+	}
+}
+
+func issuedKubelet(t *testing.T, identityOf func(*testing.T, *plane) string) {
+	t.Helper()
 	ctx := t.Context()
-	on := newPlane(t, "--authorization-mode=Node", "--enable-admission-plugins=NodeRestriction")
+	on := newNodePlane(t)
 	admin := harness.Clientset(t, on.RESTConfig(controlplane.Admin))
 	w := &issuedWorld{workload: &workload{t: t, typed: admin}}
 	w.begin()
@@ -125,7 +173,8 @@ func TestIssuedKubelet(t *testing.T) {
 	require.NoError(t, err)
 	_, err = admin.CoreV1().Secrets(shop).Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "other"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	cluster, identity := newKubelet(t, on, nodeName)
+	cluster, _ := newKubelet(t, on, nodeName)
+	identity := identityOf(t, on)
 	secrets := &resource{}
 	secrets.Version, secrets.Resource = "v1", "secrets"
 	w.site = newSiteOf(t, on, []*resource{secrets}, func(s *site) {
