@@ -86,6 +86,13 @@ test-faults: controlplane ## run the fault tests at full length (docs/reliabilit
 .PHONY: test-servers
 test-servers: controlplane ## run the tests that depend on the server against each version of the kube-apiserver since 1.29, and on kine, the datastore of k3s; writes docs/compatibility.md; two hours; SERVERS='1.31 kine' picks, SHORT=1 runs a few and writes no page
 	cd test/controlplane && $(GO) run ./cmd/servers -servers '$(SERVERS)' $(if $(SHORT),-short)
+	$(if $(SERVERS),,cd test/controlplane && $(GO) run ./cmd/servers -mutants)
+
+.PHONY: test-upgrade
+test-upgrade: controlplane ## kill agents of this revision and of BEFORE=REVISION in turns, on one file: two minutes
+	@[ -n '$(BEFORE)' ] || { echo 'give a revision: make test-upgrade BEFORE=HEAD~20'; exit 2; }
+	$(build-before)
+	cd test/e2e && $(GO) test -count=1 -run '^TestUpgrade$$' -timeout 30m -v . -upgrade.before '$(CURDIR)/.build/before/snapcache'
 
 .PHONY: bench-store
 bench-store: ## run the durable store's benchmarks (docs/performance.md): about 25 minutes
@@ -101,14 +108,17 @@ bench: controlplane ## compare with client-go and controller-runtime, in ten min
 bench-library: controlplane ## only the library's targets, in three minutes; writes .build/bench-library
 	cd bench && $(GO) run ./cmd/bench -plan library -out ../.build/bench-library -command 'make bench-library'
 
+# build-before builds snapcache of the revision BEFORE as .build/before/snapcache.
+define build-before
+rm -rf .build/before && mkdir -p .build/before/src
+git archive '$(BEFORE)' | tar -x -C .build/before/src
+cd .build/before/src && $(GOBUILD) -buildvcs=false -ldflags '-s -w' -o ../snapcache ./cmd/snapcache
+rm -rf .build/before/src
+endef
+
 .PHONY: bench-api
 bench-api: controlplane ## only the Kubernetes API beside a kube-apiserver's, in a quarter of an hour; writes docs/bench/api.md; BEFORE=REVISION also compares the agent without clients with that revision's
-ifdef BEFORE
-	rm -rf .build/before && mkdir -p .build/before/src
-	git archive '$(BEFORE)' | tar -x -C .build/before/src
-	cd .build/before/src && $(GOBUILD) -buildvcs=false -ldflags '-s -w' -o ../snapcache ./cmd/snapcache
-	rm -rf .build/before/src
-endif
+	$(if $(BEFORE),$(build-before))
 	cd bench && $(GO) run ./cmd/bench -plan api $(if $(BEFORE),-before $(CURDIR)/.build/before/snapcache) -command 'make bench-api$(if $(BEFORE), BEFORE=$(BEFORE))'
 
 .PHONY: bench-fleet

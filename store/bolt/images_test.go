@@ -130,8 +130,9 @@ func lastOfEach(changes []store.Change) []store.Change {
 type images struct {
 	t        *testing.T
 	path     string
+	opts     bolt.Options
 	random   *rand.Rand
-	old, new *storetest.Model
+	old, new *storetest.Model // of one collection
 
 	honest, lying, refused int
 }
@@ -211,10 +212,10 @@ func (x *images) open(name string, image []byte, honest bool) {
 		x.refused++
 		return
 	}
-	db, err := bolt.Open(x.path, bolt.Options{})
+	db, err := bolt.Open(x.path, x.opts)
 	require.NoError(t, err, name)
 	defer db.Close()
-	v, err := db.View("pods")
+	v, err := db.View(x.old.Info.ID)
 	require.NoError(t, err, name)
 	defer v.Close()
 	asOld := x.old.Diff(v)

@@ -2,6 +2,8 @@ package bolt_test
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -144,6 +146,62 @@ func TestPreviousVersion(t *testing.T) {
 			require.NoError(t, db.Close())
 			report = checkReport(t, path, bolt.Keyring{})
 			require.Empty(t, report.Problems)
+		})
+	}
+}
+
+// TestPreviousVersionCrashes builds the images that a power cut may leave while this version takes over a file of the
+// version before: opens it, appends to its journal, folds that in slices, and closes it. Each has the state before the
+// commit or after it.
+func TestPreviousVersionCrashes(t *testing.T) {
+	for _, file := range previousFiles {
+		t.Run(file.name, func(t *testing.T) {
+			t.Parallel()
+			path := storetest.Gunzip(t, file.name)
+			pods := previousModels(file.batches)[0]
+			opts := bolt.Options{Clock: clocktesting.NewFakeClock(previousTime.Add(time.Minute)), FlushInterval: time.Hour}
+			x := &images{
+				t: t, path: filepath.Join(t.TempDir(), "image.db"), opts: opts, random: rand.New(rand.NewPCG(3, 3)),
+				old: pods, new: pods,
+			}
+			before := readFile(t, path)
+			image := func(name string, several bool) {
+				after := readFile(t, path)
+				x.new = pods
+				x.commit(name, before, after, several)
+				before, x.old = after, pods.Clone()
+			}
+			db, err := bolt.OpenByHand(path, opts)
+			require.NoError(t, err)
+			c := openCollection(t, db, pods.Info, pods.Indexes...)
+			pods.Open(pods.Info, pods.Indexes...)
+			image("open", true)
+			next := pods.Checkpoint
+			next.RV = "100001"
+			b := store.Batch{Checkpoint: next, Changes: []store.Change{
+				storetest.Put(previousPod(6, 6, 100_000)), storetest.Put(previousPod(300, 300, 100_001)), storetest.Delete("shop-2/till-008"),
+			}}
+			require.NoError(t, c.Apply(b))
+			x.old = pods.Clone()
+			pods.Apply(b)
+			require.NoError(t, db.Flush())
+			image("flush", false)
+			slices := 1
+			require.NoError(t, db.FoldSlices(4<<10, func() bool {
+				if testing.Short() && slices%4 > 0 {
+					before = readFile(t, path)
+				} else {
+					image(fmt.Sprintf("slice %d", slices), false)
+				}
+				slices++
+				return true
+			}))
+			image("fold", false)
+			require.Greater(t, slices, 4)
+			require.NoError(t, db.Close())
+			image("close", true)
+			t.Logf("%d images of an honest disk; %d of a lying one, of which %d were refused", x.honest, x.lying, x.refused)
+			require.Greater(t, x.honest, 50)
 		})
 	}
 }

@@ -27,8 +27,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 	s.commitInterval = "10ms" // so that most kills find newer stored changes: a few changes wait longer
 	x := newSite(t, s)
 
-	first := make(map[string]localapi.Collection) // as it was when first synced
-	checkpoints := make(map[string]map[string]bool)
+	k := newKilled(server)
 	for i := range kills {
 		a := x.start()
 		// Some kills hit the start, the others an agent that has events to store, in one collection
@@ -42,34 +41,51 @@ func TestKilledAtAnyMoment(t *testing.T) {
 		a.kill()
 
 		what := fmt.Sprintf("kill %d, %s after it was up", i, delay.Round(time.Millisecond))
-		dumped := x.dumpByKind(what)
-		for id, c := range collections(x.stored()) {
-			what := what + ", " + id
-			if !c.Synced {
-				require.NotContains(t, first, id, "%s: was synced before", what)
-				require.Equal(t, codeNotSynced, x.run("dump", id, "--config", x.config).Code, what)
-				continue
-			}
-			if _, ok := first[id]; !ok {
-				first[id] = c
-				checkpoints[id] = make(map[string]bool)
-			}
-			checkpoints[id][c.ResourceVersion] = true
-			require.Equal(t, first[id].LastList, c.LastList, "%s: it was listed again", what)
-			server.truth.requireState(what, id, c.ResourceVersion, 0, dumped[c.Kind])
-		}
+		k.check(x, what)
 	}
 	for _, id := range recorded {
-		t.Logf("%s: %d checkpoints in %d kills", id, len(checkpoints[id]), kills)
-		require.Greater(t, len(checkpoints[id]), kills/4, "%s: too few of the kills came after something was stored", id)
+		t.Logf("%s: %d checkpoints in %d kills", id, len(k.checkpoints[id]), kills)
+		require.Greater(t, len(k.checkpoints[id]), kills/4, "%s: too few of the kills came after something was stored", id)
 	}
 
 	a := x.start()
 	server.settle(t, a)
 	for id, c := range a.awaitCaughtUp(anywhere(recorded...)) {
 		require.Zero(t, c.Lists, "%s: lists", id)
-		require.Equal(t, first[id].LastList, c.LastList, "%s: it was listed again", id)
+		require.Equal(t, k.first[id].LastList, c.LastList, "%s: it was listed again", id)
 		require.Equal(t, "initial", c.ListReason, id)
+	}
+}
+
+// killed compares the files of killed agents with the server's states.
+type killed struct {
+	server      *churned
+	first       map[string]localapi.Collection // as it was when first synced
+	checkpoints map[string]map[string]bool
+}
+
+func newKilled(server *churned) *killed {
+	return &killed{server, map[string]localapi.Collection{}, map[string]map[string]bool{}}
+}
+
+// check requires that the file has exactly the server's state at its checkpoint, and is of the first list.
+func (k *killed) check(x *site, what string) {
+	x.t.Helper()
+	dumped := x.dumpByKind(what)
+	for id, c := range collections(x.stored()) {
+		what := what + ", " + id
+		if !c.Synced {
+			require.NotContains(x.t, k.first, id, "%s: was synced before", what)
+			require.Equal(x.t, codeNotSynced, x.run("dump", id, "--config", x.config).Code, what)
+			continue
+		}
+		if _, ok := k.first[id]; !ok {
+			k.first[id] = c
+			k.checkpoints[id] = make(map[string]bool)
+		}
+		k.checkpoints[id][c.ResourceVersion] = true
+		require.Equal(x.t, k.first[id].LastList, c.LastList, "%s: it was listed again", what)
+		k.server.truth.requireState(what, id, c.ResourceVersion, 0, dumped[c.Kind])
 	}
 }
 
