@@ -91,6 +91,7 @@ tolerations: [{operator: Exists}]
 rbac:
   rules: [{apiGroups: [""], resources: [pods], verbs: [list]}]
   roles: {till: [{apiGroups: [""], resources: [configmaps], verbs: [list]}]}
+hub: {replicas: 3, storage: 7Gi, storageClassName: fast, serviceType: LoadBalancer}
 `), 0o600))
 	before, after := c.template(t, m), c.template(t, m, "-f", file)
 	objects := objectsOf(t, after)
@@ -111,6 +112,15 @@ rbac:
 	require.Equal(t, "90m", config["history"].(map[string]any)["retention"])
 	require.EqualValues(t, 70, config["relist"].(map[string]any)["confirmDeletions"])
 	require.Equal(t, []any{map[string]any{"resource": "pods", "fieldSelector": "spec.nodeName=edge-1"}}, config["resources"])
+	if m.name == "hub" {
+		set := objects["StatefulSet "+m.release+"/"+m.release]["spec"].(map[string]any)
+		claim := set["volumeClaimTemplates"].([]any)[0].(map[string]any)["spec"].(map[string]any)
+		service := objects["Service "+m.release+"/"+m.release]["spec"].(map[string]any)
+		require.EqualValues(t, 3, set["replicas"])
+		require.Equal(t, "fast", claim["storageClassName"])
+		require.Equal(t, map[string]any{"requests": map[string]any{"storage": "7Gi"}}, claim["resources"])
+		require.Equal(t, []any{"LoadBalancer", "Local"}, []any{service["type"], service["externalTrafficPolicy"]})
+	}
 	require.NotEqual(t, checksumOf(t, before), checksumOf(t, after), "a change of the configuration is a roll-out")
 }
 
