@@ -30,7 +30,8 @@ type AgentConfiguration struct {
 	// context's is gone; empty for none. Both must be of one cluster.
 	FallbackContext string `json:"fallbackContext,omitempty"`
 
-	// ResumeJitter limits the random wait before each resource's first request, at most [MaxResumeJitter].
+	// ResumeJitter limits the random wait before each resource's first request, at most [MaxResumeJitter]. The
+	// wait before a list after a 410 follows from it.
 	ResumeJitter *metav1.Duration `json:"resumeJitter,omitempty"`
 
 	Relist        Relist        `json:"relist,omitzero"`

@@ -260,3 +260,18 @@ func TestCursors(t *testing.T) {
 		require.Zero(t, h.cursors)
 	})
 }
+
+// A collection has clients while one follows it, and as long after that as events are kept for it.
+func TestHasClients(t *testing.T) {
+	clock := clocktesting.NewFakePassiveClock(time.Unix(1_000_000, 0))
+	e := NewEvents("10", clock)
+	require.False(t, e.HasClients())
+	c := e.open("", func(*event) bool { return true })
+	require.True(t, e.HasClients())
+	c.close()
+	require.True(t, e.HasClients(), "it may come back")
+	clock.SetTime(clock.Now().Add(EventsAge))
+	require.False(t, e.HasClients())
+	e.expect(0)
+	require.True(t, e.HasClients(), "a client has listed")
+}

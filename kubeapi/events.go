@@ -98,6 +98,13 @@ func (e *Events) Wanted(list bool) bool {
 	return wanted
 }
 
+// HasClients reports whether a client follows the events, or may soon.
+func (e *Events) HasClients() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.wantedLocked()
+}
+
 func (e *Events) wantedLocked() bool { return e.cursors > 0 || e.clock.Now().Before(e.until) }
 
 // expect keeps events for a client that may watch soon, from the resourceVersion of its list, and

@@ -168,8 +168,12 @@ func (s *Stats) Phase(p reflector.Phase, err error) {
 		switch p {
 		case reflector.PhaseWaiting:
 			c.Problem, c.Listing = err, ""
-			if kind := upstream.Classify(err); kind != "" {
+			kind := upstream.Classify(err)
+			if kind != "" {
 				c.Failures[kind]++
+			}
+			if kind == upstream.Expired {
+				c.Ended = time.Time{} // changes are known to be missing
 			}
 			if list, ok := errors.AsType[*reflector.MassDeleteError](err); ok {
 				c.HeldBack += int64(list.Deletions)

@@ -105,6 +105,11 @@ type Options struct {
 	// outage, so that a fleet does not arrive at once. 0 is none.
 	Jitter time.Duration
 
+	// Spread returns a bound of the random wait before the list that follows a 410, which a restarted
+	// server answers to all its clients at once; nil is no wait. It is called again each second, so that
+	// the wait ends when there is a reader.
+	Spread func() time.Duration
+
 	// Observer is notified of the reflector's steps; may be nil.
 	Observer Observer
 

@@ -64,6 +64,8 @@ type Reflector struct {
 
 	versionFailures int // lists in a row that could not list only what has changed
 
+	unspread error // the 410 that the next list follows, after a wait; nil for none
+
 	suspectDeletes sets.Set[string] // keys that the newest held-back list would have deleted
 }
 
@@ -119,6 +121,7 @@ func (r *Reflector) Run(ctx context.Context) error {
 		step := r.watch
 		switch {
 		case r.reason != "":
+			r.spread(ctx)
 			step = r.list
 		case !r.validated:
 			step = r.resume
@@ -137,8 +140,11 @@ func (r *Reflector) Run(ctx context.Context) error {
 
 func (r *Reflector) relist(reason store.Reason, why error) {
 	r.reason = reason
-	if reason == store.ReasonRVAhead {
+	switch reason {
+	case store.ReasonRVAhead:
 		r.opts.Member.prove(why)
+	case store.ReasonExpired:
+		r.unspread = why
 	}
 	r.opts.Logger.Warn("relist needed", "reason", reason, "rv", r.rv, "error", why)
 	r.opts.Observer.Refused(reason, why)

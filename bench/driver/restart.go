@@ -14,6 +14,9 @@ import (
 	"github.com/snapcache/snapcache/bench/result"
 	"github.com/snapcache/snapcache/test/controlplane"
 	"github.com/snapcache/snapcache/test/controlplane/objects"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 )
 
 // The ways of nodes whose server is restarted.
@@ -40,8 +43,12 @@ func (s *server) seedNodes(ctx context.Context, r Restart) error {
 		}
 		s.resources = append(s.resources, of)
 	}
+	pods := 0
+	if r.Kine { // it takes no writes but the apiserver's
+		pods = r.Nodes * 24
+	}
 	return objects.Seed(ctx, s.cp, objects.SeedOptions{
-		ConfigMaps: r.ConfigMaps, Services: r.Services, EndpointSlices: r.Services, Nodes: r.Nodes, Seed: seed,
+		Pods: pods, ConfigMaps: r.ConfigMaps, Services: r.Services, EndpointSlices: r.Services, Nodes: r.Nodes, Seed: seed,
 	})
 }
 
@@ -106,14 +113,19 @@ func (d *Driver) restart(ctx context.Context, s *server, plan Restart, name stri
 	return r, p.stop()
 }
 
-// startAgain restarts the apiserver, changes objects, and waits until the apiserver is idle. One write,
-// which no apiserver has sent to a node, stands for the cluster's leases and events: they move the
-// resourceVersion that the apiserver's history begins with past the nodes'.
+// startAgain restarts the apiserver, changes objects, and waits until the apiserver is idle. A Secret,
+// which no node follows, stands for the cluster's leases and events: they move the resourceVersion that
+// the apiserver's history begins with past the nodes'.
 func (s *server) startAgain(ctx context.Context, share float64) (changed int, err error) {
-	if err := s.cp.KillAPIServer(ctx); err != nil {
-		return 0, err
+	client, err := kubernetes.NewForConfig(s.cp.RESTConfig(controlplane.Admin))
+	if err != nil {
+		return 0, fmt.Errorf("control plane: %w", err)
 	}
-	if _, err := s.touchDirect(ctx, s.resources[0], s.readMark().Key); err != nil {
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{GenerateName: "unseen-"}}
+	if _, err := client.CoreV1().Secrets(metav1.NamespaceDefault).Create(ctx, secret, metav1.CreateOptions{}); err != nil {
+		return 0, fmt.Errorf("control plane: %w", err)
+	}
+	if err := s.cp.KillAPIServer(ctx); err != nil {
 		return 0, err
 	}
 	if err := s.cp.StartAPIServer(ctx); err != nil {

@@ -58,6 +58,13 @@ func startServer(ctx context.Context, dir string, st Stage, log func(string, ...
 		s.resources = peer.Resources
 	}
 	opts := controlplane.Options{Log: os.Stderr, APIServerArgs: []string{"--profiling=true"}} // for collectGarbage
+	if st.Restart != nil && st.Restart.Kine {
+		bin, err := controlplane.BuildServer(ctx, os.Stderr, controlplane.Server{Kine: true})
+		if err != nil {
+			return nil, err
+		}
+		opts.Binaries = &bin
+	}
 	if s.cp, err = controlplane.Start(ctx, opts); err != nil {
 		return nil, err
 	}
@@ -70,8 +77,10 @@ func startServer(ctx context.Context, dir string, st Stage, log func(string, ...
 		return nil, err
 	}
 	began := time.Now()
-	if err := objects.SeedPodsDirect(ctx, s.cp, st.Pods); err != nil {
-		return nil, err
+	if st.Pods > 0 {
+		if err := objects.SeedPodsDirect(ctx, s.cp, st.Pods); err != nil {
+			return nil, err
+		}
 	}
 	if n := st.Others; n > 0 {
 		err := objects.Seed(ctx, s.cp, objects.SeedOptions{ConfigMaps: n, EndpointSlices: n, Nodes: n, Widgets: n, Namespaces: (st.Pods + 199) / 200, Seed: seed})

@@ -11,7 +11,7 @@ import (
 )
 
 // restartExplained describes the figures of a restarted server.
-const restartExplained = `Apiserver, etcd, nodes and the proxy that counts bytes share the CPUs of one machine. The nodes of a way are goroutines
+const restartExplained = `Apiserver, etcd or kine (SQLite, as k3s runs it), nodes and the proxy that counts bytes share the CPUs of one machine. The nodes of a way are goroutines
 of one process, each with a connection of its own, with TLS. A node caches its own 24 pods, by a field selector, and all
 configmaps, services, endpointslices and nodes.
 
@@ -53,7 +53,7 @@ func Restart(run *result.Run) string {
 
 func restartStage(b *strings.Builder, st *result.Stage) {
 	first := st.Restarts[0]
-	fmt.Fprintf(b, "\n## %d nodes\n\n", first.Nodes)
+	fmt.Fprintf(b, "\n## %d nodes, on %s\n\n", first.Nodes, st.Name)
 	var counts []string
 	for _, name := range []string{"pods", "configmaps", "services", "endpointslices.discovery.k8s.io", "nodes"} {
 		counts = append(counts, humanize.Comma(int64(st.Resources[name]))+" "+strings.SplitN(name, ".", 2)[0])

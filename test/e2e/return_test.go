@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -105,6 +106,78 @@ func (x *site) fetched(t *testing.T) map[string]string {
 			}
 		}
 		all[id] = n
+	}
+	return all
+}
+
+// TestServerRestart_Spread restarts the apiserver under an agent with the default jitter. The collection that
+// has a reader is listed first, the other one within half a minute; until then it is not caught up.
+func TestServerRestart_Spread(t *testing.T) {
+	t.Parallel()
+	cp := harness.ControlPlane(t, controlplane.Options{})
+	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{ConfigMaps: 30, Services: 30}))
+	x := newSite(t, settings{kubeconfig: harness.Kubeconfig(t, cp, controlplane.Admin), resources: `
+- resource: configmaps
+- resource: services
+  transform: {keepManagedFields: true}
+`})
+	written, err := os.ReadFile(x.config)
+	require.NoError(t, err)
+	written = []byte(strings.Replace(string(written), "resumeJitter: 0s", "resumeJitter: 2s", 1))
+	require.NoError(t, os.WriteFile(x.config, written, 0o600))
+	a := x.start()
+	a.requireServers(cp, "configmaps", "services")
+	f := x.follow(x.resumePoint(cp).rv)
+
+	require.NoError(t, cp.KillAPIServer(t.Context()))
+	a.await("the outage is noticed", func(s *localapi.Status) string {
+		if collections(s)["services"].CaughtUp {
+			return "still caught up"
+		}
+		return ""
+	})
+	require.NoError(t, cp.CompactEtcd(t.Context()))
+	etcd, err := cp.EtcdClient()
+	require.NoError(t, err)
+	defer etcd.Close()
+	key := slices.Sorted(maps.Keys(x.cached("configmaps")))[0]
+	_, err = objects.TouchDirect(t.Context(), etcd, "configmaps", key, "touched", "while down")
+	require.NoError(t, err)
+	require.NoError(t, cp.StartAPIServer(t.Context()))
+	a.awaitListed("expired", "configmaps", "services")
+	a.requireServers(cp, "configmaps", "services")
+
+	waits := x.waits(t)
+	require.Contains(t, waits, "services")
+	require.LessOrEqual(t, waits["configmaps"], 2*time.Second)
+	require.LessOrEqual(t, waits["services"], 30*time.Second)
+	f.interrupt()
+	a.stop()
+}
+
+// waits returns how long the list of each collection was to wait, by the log.
+func (x *site) waits(t *testing.T) map[string]time.Duration {
+	t.Helper()
+	b, err := os.ReadFile(x.log)
+	require.NoError(t, err)
+	all := map[string]time.Duration{}
+	for line := range strings.Lines(string(b)) {
+		_, fields, found := strings.Cut(line, `msg="waiting before the list"`)
+		if !found {
+			continue
+		}
+		id, wait := "", time.Duration(0)
+		for _, field := range strings.Fields(line[:len(line)-len(fields)] + fields) {
+			key, value, _ := strings.Cut(field, "=")
+			switch key {
+			case "collection":
+				id = value
+			case "wait":
+				wait, err = time.ParseDuration(value)
+				require.NoError(t, err)
+			}
+		}
+		all[id] = wait
 	}
 	return all
 }

@@ -81,6 +81,7 @@ var wallTime = map[string]string{
 	"pipeline/proof.go":                         "monotonic",
 	"pipeline/stats.go":                         "monotonic",
 	"reflector/reflector.go":                    "monotonic",
+	"reflector/spread.go":                       "monotonic",
 	"reflector/watch.go":                        "monotonic",
 	"store/bolt/build.go":                       "monotonic",
 	"store/bolt/compact.go":                     "monotonic",

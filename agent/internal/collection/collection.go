@@ -296,7 +296,7 @@ func (c *Collection) run(ctx context.Context, cluster *upstream.Cluster, member 
 		Source: source, Identity: cluster.Identity, Kind: c.resource.Kind,
 		Guards: []reflector.Guard{reflector.Canary(c.stored, source, c.Log)},
 		Schema: c.schema(), Member: c.sharing(member),
-		Reason: c.reason, Jitter: spec.Jitter, ForeignCheckpoint: c.opts.ForeignCheckpoint,
+		Reason: c.reason, Jitter: spec.Jitter, Spread: c.spread(spec.Jitter), ForeignCheckpoint: c.opts.ForeignCheckpoint,
 		ConfirmDeletions: spec.Relist.ConfirmDeletions,
 		Observer:         c.Tracker, Logger: c.Log,
 	}, pipeline.LoopOptions{

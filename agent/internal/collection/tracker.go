@@ -129,6 +129,13 @@ func (t *Tracker) NextChange() <-chan struct{} {
 	return t.changed
 }
 
+// Awaited reports whether a goroutine waits for the next change.
+func (t *Tracker) Awaited() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.changed != nil
+}
+
 // Wake wakes the goroutines that wait for a change, because there is one or because the collection
 // was removed.
 func (t *Tracker) Wake() {
