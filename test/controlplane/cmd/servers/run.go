@@ -37,11 +37,7 @@ var counted = regexp.MustCompile(`counted: (.*)`)
 
 // test runs the tests of a server.
 func test(ctx context.Context, root string, server controlplane.Server, short bool) (*result, error) {
-	revision, err := exec.CommandContext(ctx, "git", "-C", root, "describe", "--always", "--dirty", "--abbrev=12").Output()
-	if err != nil {
-		return nil, fmt.Errorf("revision of the source tree: %w", err)
-	}
-	r := &result{Server: server, When: time.Now().UTC().Truncate(time.Minute), Revision: strings.TrimSpace(string(revision)), Counted: map[string]int{}}
+	r := &result{Server: server, When: time.Now().UTC().Truncate(time.Minute), Revision: revision(ctx, root), Counted: map[string]int{}}
 	for folder, names := range maps.All(testsOf(server, short)) {
 		if err := r.run(ctx, filepath.Join(root, "test"), folder, names); err != nil {
 			return nil, err
@@ -50,6 +46,19 @@ func test(ctx context.Context, root string, server controlplane.Server, short bo
 	slices.Sort(r.Passed)
 	slices.Sort(r.Failed)
 	return r, nil
+}
+
+// revision returns the commit of the source tree, with a + if code was changed since.
+func revision(ctx context.Context, root string) string {
+	commit, err := exec.CommandContext(ctx, "git", "-C", root, "rev-parse", "--short=12", "HEAD").Output()
+	if err != nil {
+		return "unknown"
+	}
+	name := strings.TrimSpace(string(commit))
+	if exec.CommandContext(ctx, "git", "-C", root, "diff", "--quiet", "HEAD", "--", ":!docs").Run() != nil {
+		name += "+"
+	}
+	return name
 }
 
 // run runs tests of one folder, and prints the output of those that fail.
