@@ -108,10 +108,11 @@ func (r *result) cell(s scenario, notes *[]int) string {
 	for _, t := range s.tests {
 		switch n := excepted(t, r.Server); {
 		case n > 0:
-			if !slices.Contains(*notes, n) {
+			same := func(m int) bool { return exceptions[m-1].note == exceptions[n-1].note }
+			if !slices.ContainsFunc(*notes, same) {
 				*notes = append(*notes, n)
 			}
-			marks = append(marks, fmt.Sprint(1+slices.Index(*notes, n)))
+			marks = append(marks, fmt.Sprint(1+slices.IndexFunc(*notes, same)))
 		case slices.Contains(r.Failed, t):
 			return "**failed**"
 		case slices.Contains(r.Passed, t):
