@@ -181,3 +181,36 @@ func (x *site) waits(t *testing.T) map[string]time.Duration {
 	}
 	return all
 }
+
+// TestQuietCheckpoint keeps a collection without changes beside others that change, at etcd's default of a
+// progress notification in ten minutes: an apiserver may then repeat the same resourceVersion in each
+// bookmark. Such an old checkpoint makes no list after a restart of the agent, even if etcd has compacted it,
+// and an ordinary one after a restart of the apiserver.
+func TestQuietCheckpoint(t *testing.T) {
+	t.Parallel()
+	cp := harness.ControlPlane(t, controlplane.Options{})
+	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{ConfigMaps: 300, Services: 20}))
+	x := newSite(t, settings{kubeconfig: harness.Kubeconfig(t, cp, controlplane.Admin), resources: "- resource: configmaps"})
+	a := x.start()
+	a.requireServers(cp, "configmaps")
+	quiet := x.resumePoint(cp).rv
+	for range 5 {
+		_, err := objects.Touch(t.Context(), cp.RESTConfig(controlplane.Admin), "services", 20)
+		require.NoError(t, err)
+	}
+	require.NoError(t, cp.CompactEtcd(t.Context()))
+	require.Equal(t, quiet, x.resumePoint(cp).rv, "no bookmark has moved it")
+	a.kill()
+
+	a = x.start()
+	a.awaitCaughtUp(anywhere("configmaps"))
+	a.requireServers(cp, "configmaps")
+	require.Zero(t, a.relists("configmaps").total(), "the server's history of the collection reaches back to its own start")
+
+	require.NoError(t, cp.RestartAPIServer(t.Context()))
+	a.awaitListed("expired", "configmaps")
+	a.requireServers(cp, "configmaps")
+	require.Zero(t, a.changes("configmaps").total(), "nothing is written again")
+	require.Equal(t, "0", x.fetched(t)["configmaps"])
+	a.stop()
+}
