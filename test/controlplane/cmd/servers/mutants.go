@@ -26,16 +26,31 @@ var mutants = []mutant{
 	{
 		needs: "watches that begin with all objects (sendInitialEvents)",
 		file:  "upstream/watch.go",
-		old:   "\tr.Param(\"watch\", \"true\").\n",
-		new:   "\tr.Param(\"watch\", \"true\").Param(\"sendInitialEvents\", \"true\").Param(\"resourceVersionMatch\", \"NotOlderThan\").\n",
-		test:  "e2e/TestRestartMakesNoList", fails: "1.29", ok: "1.36",
+		old:   "\tctx, cancel := context.WithCancel(ctx)\n\tbody, mediaType",
+		new: `	all, _, err := s.stream(ctx, func() (*rest.Request, error) {
+		r, err := s.watchRequest("", time.Second)
+		if err != nil {
+			return nil, err
+		}
+		return r.Param("sendInitialEvents", "true").Param("resourceVersionMatch", "NotOlderThan"), nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("watch %s: %w", s, s.scoped(err))
+	}
+	_ = all.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	body, mediaType`,
+		test: "e2e/TestRestartMakesNoList", fails: "1.29", ok: "1.36",
 	},
 	{
 		needs: "discovery in one document (apidiscovery.k8s.io/v2)",
 		file:  "upstream/cluster.go",
 		old:   "\tres := c.client.Get().AbsPath(path...).",
-		new: "\tif err := c.client.Get().AbsPath(\"apis\").SetHeader(\"Accept\", \"application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList\").\n" +
-			"\t\tMaxRetries(0).Do(ctx).Error(); err != nil {\n\t\treturn nil, err\n\t}\n\tres := c.client.Get().AbsPath(path...).",
+		new: `	discovery := c.client.Get().AbsPath("apis").SetHeader("Accept", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
+	if err := discovery.MaxRetries(0).Do(ctx).Error(); err != nil {
+		return nil, err
+	}
+	res := c.client.Get().AbsPath(path...).`,
 		test: "e2e/TestRestartMakesNoList", fails: "1.29", ok: "1.36",
 	},
 }
