@@ -126,7 +126,7 @@ bench-fleet: controlplane ## only the return of a fleet to hubs and to a kube-ap
 	cd bench && $(GO) run ./cmd/bench -plan fleet -command 'make bench-fleet' $(FLEET)
 
 .PHONY: bench-return
-bench-return: controlplane ## only the return of nodes after a restart of the kube-apiserver, in eight minutes; writes docs/bench/return.md
+bench-return: controlplane ## only the return of nodes after a restart of the kube-apiserver, in ten minutes; writes docs/bench/return.md
 	cd bench && $(GO) run ./cmd/bench -plan return -command 'make bench-return'
 
 .PHONY: bench-full

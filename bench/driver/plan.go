@@ -160,7 +160,7 @@ var Plans = map[string]Plan{
 		Name: "fleet", Settle: 2 * time.Second,
 		Stages: []Stage{{Name: "pods-20000", Pods: 20_000, Return: &Return{Nodes: 1_000, Listing: 20, Hubs: 2, Share: 0.02}}},
 	},
-	// Eight minutes: 50 nodes return after a restart of the apiserver.
+	// Ten minutes: 50 nodes return after a restart of the apiserver.
 	"return": {
 		Name: "return", Settle: 2 * time.Second,
 		Stages: []Stage{

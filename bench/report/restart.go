@@ -20,15 +20,15 @@ configmaps, services, endpointslices and nodes.
   of 200 objects and more is [listed by versions](../decisions/list-of-versions.md).
 - **` + driver.RestartWhole + `**: the same with lists of whole objects, for comparison.
 - **The restart**: the nodes follow the apiserver and are stopped (SIGSTOP), the apiserver is killed and started
-  again, objects change, and when it is idle all nodes continue at once, with their connections gone: no wait spreads them. The agent
-  itself spreads such lists by ` + "`resumeJitter`" + ` at a start, and by its backoff while the server is away.
+  again, objects change, and when it is idle all nodes continue at once, with their connections gone: no wait spreads them.
+  [Real agents](../scale.md#arriving-one-by-one) spread such lists over half a minute, those with readers first.
 - **current**: from then until all nodes have the keys and resourceVersions of the apiserver's objects, and all watches are
   open: looked at once to four times a second.
-- **bytes** are payload of TCP, counted by the kernel. **CPU** is until two seconds later. From the apiserver's, what it takes
-  without nodes is taken off.
+- **bytes** are payload of TCP, counted by the kernel. **CPU** is until two seconds later. The apiserver's is without
+  its load without nodes.
 `
 
-// restartFigures returns the median of one figure of a way.
+// restartFigure returns the spread of one figure of a way.
 func restartFigure(st *result.Stage, way string, of func(result.Restart) float64) measure.Spread {
 	var values []float64
 	for _, r := range st.Restarts {
@@ -42,12 +42,12 @@ func restartFigure(st *result.Stage, way string, of func(result.Restart) float64
 // Restart returns return.md: nodes that return after a restart of the server.
 func Restart(run *result.Run) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# The return after a restart of the server\n\nThis page is written by `%s`. Don't edit it. All figures are of one run:\n[what was measured](return.json) is beside it.\n\n", run.Command)
+	fmt.Fprintf(&b, "# The return after a restart of the server\n\nThis page is written by `%s`. Don't edit it. All figures are of one run:\n[the raw ones](return.json) are beside it.\n\n", run.Command)
 	versions(&b, run)
 	for i := range run.Stages {
 		restartStage(&b, &run.Stages[i])
 	}
-	b.WriteString("\n## What is measured\n\n" + restartExplained)
+	b.WriteString("\n## The measurement\n\n" + restartExplained)
 	return b.String()
 }
 
@@ -58,7 +58,7 @@ func restartStage(b *strings.Builder, st *result.Stage) {
 	for _, name := range []string{"pods", "configmaps", "services", "endpointslices.discovery.k8s.io", "nodes"} {
 		counts = append(counts, humanize.Comma(int64(st.Resources[name]))+" "+strings.SplitN(name, ".", 2)[0])
 	}
-	fmt.Fprintf(b, "%s, %d of which change meanwhile. Medians of %d rounds.\n\n", strings.Join(counts, ", "), first.Changed,
+	fmt.Fprintf(b, "%s, %d of which change meanwhile. Rounds: %d.\n\n", strings.Join(counts, ", "), first.Changed,
 		restartFigure(st, driver.RestartAgents, func(result.Restart) float64 { return 0 }).Count)
 	b.WriteString("| | current after | bytes to a node | of client-go's | from a node | requests of a node: lists, gets, watches " +
 		"| apiserver's CPU for a node | of client-go's | nodes' CPU |\n" + strings.Repeat("|---", 9) + "|\n")
