@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -14,6 +15,7 @@ import (
 
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/test/controlplane"
 	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
@@ -216,6 +218,16 @@ func (a *agent) awaitCaughtUp(at map[string]string) map[string]localapi.Collecti
 		return strings.Join(missing, "; ")
 	})
 	return collections(s)
+}
+
+// minorVersion returns the minor version of the server.
+func minorVersion(t *testing.T, cp *controlplane.ControlPlane) int {
+	t.Helper()
+	version, err := harness.Clientset(t, cp.RESTConfig(controlplane.Admin)).Discovery().ServerVersion()
+	require.NoError(t, err)
+	minor, err := strconv.Atoi(version.Minor)
+	require.NoError(t, err)
+	return minor
 }
 
 func collections(s *localapi.Status) map[string]localapi.Collection {

@@ -48,12 +48,15 @@ type exception struct {
 }
 
 var exceptions = []exception{
-	{"e2e/TestExpiredWhileRunning", onKine, "The test writes objects into etcd while no kube-apiserver runs; kine takes only the kube-apiserver's requests."},
+	{"e2e/TestExpiredWhileRunning", onKine, intoEtcd},
+	{"e2e/TestServerRestart", onKine, intoEtcd},
 	{"e2e/TestLargeResourceVersions", onKine, "etcd's tool moves a restored datastore on to a revision; kine has none for it."},
 	{"kubeapi/TestAgentEqualsServer", answersDiffer, otherAnswers},
 	{"kubeapi/TestKubectl", answersDiffer, otherAnswers},
 	{"library/TestWatchList", withoutWatchList, "The server has watches that begin with all objects only if its administrator enables them. The library lists instead."},
 }
+
+const intoEtcd = "The test writes objects into etcd past the kube-apiserver; kine takes only the kube-apiserver's requests."
 
 // otherAnswers is the note of tests that compare the agent's answers with the server's own.
 const otherAnswers = "The agent answers as a kube-apiserver 1.36, whichever server it follows. The test compares with the answers of " +

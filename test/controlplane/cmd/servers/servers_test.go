@@ -68,7 +68,7 @@ func TestPage(t *testing.T) {
 	require.Regexp(t, `\| v1.31.14 \| etcd \| \d+ \| 0 \| 12 \| 3 \| 0 \| 2026-11-27 \| abc \|`, text)
 	require.Equal(t, 1, strings.Count(text, "**failed**"))
 	require.Contains(t, text, "| Outage past a compaction | ✓ | ✓ | ✓ 1 |")
-	require.Contains(t, text, "\n1. The test writes objects into etcd")
+	require.Contains(t, text, "\n1. The test writes objects into etcd past")
 	again, err := readResults(page)
 	require.NoError(t, err)
 	require.Equal(t, all, again)
