@@ -47,6 +47,7 @@ type gateway struct {
 	inject  func(*http.Request) int // the status to answer with; nil, or a result of 0, forwards the request
 	refused int                     // number of requests answered by inject
 	lists   int                     // number of lists that began
+	watches int                     // number of watches that began
 	// handle reports whether it has answered; nil for none. It is set before the first request.
 	handle func(http.ResponseWriter, *http.Request) bool
 	delay  int  // Retry-After of a 429, in seconds; 0 for 1
@@ -169,8 +170,11 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if g.watched != nil && r.URL.Query().Has("watch") {
 		b = g.watched
 	}
-	if q := r.URL.Query(); q.Get("limit") == "500" && !q.Has("continue") {
+	switch q := r.URL.Query(); {
+	case q.Get("limit") == "500" && !q.Has("continue"):
 		g.lists++
+	case q.Has("watch") && q.Get("timeoutSeconds") != "1": // which asks if a silent watch has missed something
+		g.watches++
 	}
 	code := 0
 	if inject != nil {
@@ -211,11 +215,11 @@ func (g *gateway) answer(f func(*http.Request) int) {
 	g.inject, g.refused = f, 0
 }
 
-// listed returns the number of lists that clients have begun.
-func (g *gateway) listed() int {
+// begun returns the numbers of lists and watches that clients have begun.
+func (g *gateway) begun() (lists, watches int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.lists
+	return g.lists, g.watches
 }
 
 // answered returns the number of requests that the gateway has answered itself.

@@ -214,3 +214,30 @@ func TestQuietCheckpoint(t *testing.T) {
 	require.Equal(t, "0", x.fetched(t)["configmaps"])
 	a.stop()
 }
+
+// TestQuietWatch: a watch of a collection without changes stays as it is for longer than a server may take between two
+// bookmarks, whether any come or not. Some servers send none: see docs/compatibility.md.
+func TestQuietWatch(t *testing.T) {
+	t.Parallel()
+	cp := harness.ControlPlane(t, controlplane.Options{})
+	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{ConfigMaps: 20, Services: 5}))
+	g := newGateway(t, cp)
+	x := newSite(t, settings{kubeconfig: g.Kubeconfig, resources: "- resource: configmaps"})
+	a := x.start()
+	a.requireServers(cp, "configmaps")
+	pass := func(seconds int) {
+		for range seconds / 10 {
+			sleep(t, 10*time.Second)
+			_, err := objects.Touch(t.Context(), cp.RESTConfig(controlplane.Admin), "services", 2)
+			require.NoError(t, err)
+			require.True(t, a.awaitStatus()["configmaps"].CaughtUp)
+		}
+	}
+	pass(10)
+	lists, watches := g.begun()
+	pass(90)
+	listsNow, watchesNow := g.begun()
+	require.Equal(t, lists, listsNow, "lists")
+	require.Equal(t, watches, watchesNow, "watches")
+	a.stop()
+}

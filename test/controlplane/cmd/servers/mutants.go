@@ -53,6 +53,20 @@ var mutants = []mutant{
 	res := c.client.Get().AbsPath(path...).`,
 		test: "e2e/TestRestartMakesNoList", fails: "1.29", ok: "1.36",
 	},
+	{
+		needs: "a bookmark each minute",
+		file:  "upstream/watch.go",
+		old:   "\tfor {\n\t\te, err := r.next()\n",
+		new: `	late := time.AfterFunc(75*time.Second, w.cancel)
+	defer late.Stop()
+	for {
+		e, err := r.next()
+		if e.Type == watch.Bookmark {
+			late.Reset(75 * time.Second)
+		}
+`,
+		test: "e2e/TestQuietWatch", fails: "1.36", ok: "1.36-kine", // etcd reports its progress each ten minutes, kine each 5 s
+	},
 }
 
 // runMutants runs the test of each mutant on both of its servers.

@@ -22,7 +22,7 @@ var scenarios = []scenario{
 		[]string{"e2e/TestFaultLongRun"}, true},
 	{"Each fault of a server by itself: outages, refusals, credentials, servers that lag, another cluster", []string{"e2e/TestFaultServer"}, false},
 	{"Restart of the server: only the changed objects are read; a quiet collection whose checkpoint stands still",
-		[]string{"e2e/TestServerRestart", "e2e/TestQuietCheckpoint"}, true},
+		[]string{"e2e/TestServerRestart", "e2e/TestQuietCheckpoint", "e2e/TestQuietWatch"}, true},
 	{"Outage past a compaction", []string{"e2e/TestExpiredWhileStopped", "e2e/TestExpiredWhileRunning"}, true},
 	{"Datastore restored to before, and to past the checkpoint", []string{"e2e/TestRestoredEtcdPastCheckpoint", "library/TestRestoredPastCheckpoint"}, true},
 	{"Definition added, each field of it changed, recreated, a version no longer served",
