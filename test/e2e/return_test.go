@@ -216,7 +216,7 @@ func TestQuietCheckpoint(t *testing.T) {
 }
 
 // TestQuietWatch: a watch of a collection without changes stays as it is for longer than a server may take between two
-// bookmarks, whether any come or not. Some servers send none: see docs/compatibility.md.
+// bookmarks, whether any come or not.
 func TestQuietWatch(t *testing.T) {
 	t.Parallel()
 	cp := harness.ControlPlane(t, controlplane.Options{})
