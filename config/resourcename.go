@@ -69,6 +69,16 @@ func (n ResourceName) GroupResource() schema.GroupResource {
 	return schema.GroupResource{Group: n.Group, Resource: n.Resource}
 }
 
+// CollectionID names a collection of the resource: "pods", "deployments.apps", "pods@shop". The version is no part
+// of it: a version that changes causes a relist, not a second copy. An empty namespace means all.
+func (n ResourceName) CollectionID(namespace string) string {
+	id := n.GroupResource().String()
+	if namespace != "" {
+		id += "@" + namespace
+	}
+	return id
+}
+
 // covers reports whether n names the resource of other, possibly without the group that discovery
 // finds.
 func (n ResourceName) covers(other ResourceName) bool {

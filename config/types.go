@@ -283,6 +283,14 @@ type Resource struct {
 	Staleness Staleness `json:"staleness,omitzero"`
 }
 
+// Scopes returns the namespaces with a collection each: Namespaces, or "" alone for one of all.
+func (r Resource) Scopes() []string {
+	if len(r.Namespaces) == 0 {
+		return []string{""}
+	}
+	return r.Namespaces
+}
+
 // StalenessPolicy selects how the Kubernetes API answers while the server can't be reached.
 type StalenessPolicy string
 

@@ -84,19 +84,40 @@ func readJSON(body io.ReadCloser, err error) ([]byte, error) {
 }
 
 // getSelected lists the one object, because only the server can evaluate a selector.
-func (s *Source) getSelected(ctx context.Context, namespace, name string) (found *object.Object, err error) {
-	var unusable error // set if the object exists, but can't be used
-	opts := ListOptions{Invalid: func(_ string, err error) { unusable = err }}
-	_, err = s.only(namespace, name).List(ctx, opts, func(o *object.Object) error { found = o; return nil })
+func (s *Source) getSelected(ctx context.Context, namespace, name string) (*object.Object, error) {
+	var got single
+	_, err := s.only(namespace, name).List(ctx, got.options(), got.add)
+	return got.result(err)
+}
+
+// single receives a list of one object.
+type single struct {
+	found    *object.Object
+	items    int
+	unusable error // set if the object exists, but can't be used
+}
+
+func (g *single) options() ListOptions {
+	return ListOptions{Invalid: func(_ string, err error) { g.unusable = err }}
+}
+
+func (g *single) add(o *object.Object) error {
+	g.found = o
+	g.items++
+	return nil
+}
+
+// result returns the object, err if the list has failed, or [ErrNoObject].
+func (g *single) result(err error) (*object.Object, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case unusable != nil:
-		return nil, unusable
-	case found == nil:
+	case g.unusable != nil:
+		return nil, g.unusable
+	case g.found == nil:
 		return nil, ErrNoObject
 	}
-	return found, nil
+	return g.found, nil
 }
 
 // GetAt returns the object at key as it was in the state of the resourceVersion rv, pruned as in a list.
@@ -110,7 +131,7 @@ func (s *Source) GetAt(ctx context.Context, key, rv string) (*object.Object, err
 	return o, nil
 }
 
-func (s *Source) getAt(ctx context.Context, key, rv string) (found *object.Object, err error) {
+func (s *Source) getAt(ctx context.Context, key, rv string) (*object.Object, error) {
 	namespace, name := split(key)
 	narrow := s.only(namespace, name)
 	body, mediaType, err := narrow.stream(ctx, func() (*rest.Request, error) {
@@ -124,27 +145,21 @@ func (s *Source) getAt(ctx context.Context, key, rv string) (found *object.Objec
 		return nil, err
 	}
 	defer body.Close()
-	var unusable error
-	items := 0
-	l := &lister{s: narrow, opts: ListOptions{Invalid: func(_ string, err error) { unusable = err }}, each: func(o *object.Object) error {
-		items++
-		found = o
-		return nil
-	}}
+	var got single
+	l := &lister{s: narrow, opts: got.options(), each: got.add}
 	p, err := l.read(body, mediaType, func(string) {})
-	switch {
-	case err != nil:
+	switch o, err := got.result(err); {
+	case err != nil && !errors.Is(err, ErrNoObject):
 		return nil, err
-	case unusable != nil:
-		return nil, unusable
 	case p.rv != rv:
 		return nil, fmt.Errorf("%w: it is of %s", ErrBadList, p.rv)
-	case found == nil:
-		return nil, ErrNoObject
-	case items > 1, found.Key() != key:
-		return nil, fmt.Errorf("%w: the server sent %s", ErrBadList, found.Key()) // it does not support the selector
+	case err != nil:
+		return nil, err
+	case got.items > 1, o.Key() != key:
+		return nil, fmt.Errorf("%w: the server sent %s", ErrBadList, o.Key()) // it does not support the selector
+	default:
+		return o, nil
 	}
-	return found, nil
 }
 
 // Current is the server's state of a key.

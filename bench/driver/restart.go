@@ -30,13 +30,13 @@ var restartWays = []struct{ name, peer string }{
 	{RestartInformers, "restart-typed"}, {RestartWhole, "restart-whole"}, {RestartAgents, "restart-agent"},
 }
 
-// restartResources are cached by a node: its own pods, and all objects of the others.
-var restartResources = []string{"pods", "configmaps", "services", "endpointslices.discovery.k8s.io", "nodes"}
+// RestartResources are cached by a node: its own pods, and all objects of the others.
+var RestartResources = []string{"pods", "configmaps", "services", "endpointslices.discovery.k8s.io", "nodes"}
 
 // seedNodes creates the objects of a cluster, besides the pods.
 func (s *server) seedNodes(ctx context.Context, r Restart) error {
 	s.resources = nil
-	for _, name := range restartResources {
+	for _, name := range RestartResources {
 		of, err := peer.ResourceOf(name)
 		if err != nil {
 			return err
@@ -72,7 +72,7 @@ func (d *Driver) restarts(ctx context.Context, s *server, plan Restart) (all []r
 
 // restart has nodes follow the apiserver, and stops them. Then the apiserver is restarted, and objects
 // change. All nodes continue at once, with their connections gone, once it is idle, so that its cost
-// is that of their return.
+// is the cost of their return.
 func (d *Driver) restart(ctx context.Context, s *server, plan Restart, name string) (r result.Restart, err error) {
 	_, marks, err := s.change(ctx, 0)
 	if err != nil {
@@ -80,7 +80,7 @@ func (d *Driver) restart(ctx context.Context, s *server, plan Restart, name stri
 	}
 	p, err := startChild(d.binaries.peer, launch{
 		name: name, dir: filepath.Join(d.scratch, "restart"), kubeconfig: s.kubeconfig, resources: s.resources,
-		nodes: plan.Nodes, read: firstOf(s, restartResources[1]), marks: marks[1:], // a pod is on one node only
+		nodes: plan.Nodes, read: firstOf(s, RestartResources[1]), marks: marks[1:], // a pod is on one node only
 	})
 	if err != nil {
 		return r, err
@@ -217,7 +217,7 @@ func (s *server) awaitWatches(ctx context.Context, before controlplane.Totals, n
 	}
 }
 
-// awaitSame waits until all nodes have what the server has.
+// awaitSame waits until all nodes have the objects of the server.
 func (d *Driver) awaitSame(ctx context.Context, s *server, p *child) error {
 	const look = 250 * time.Millisecond
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)

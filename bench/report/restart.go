@@ -55,7 +55,7 @@ func restartStage(b *strings.Builder, st *result.Stage) {
 	first := st.Restarts[0]
 	fmt.Fprintf(b, "\n## %d nodes, on %s\n\n", first.Nodes, st.Name)
 	var counts []string
-	for _, name := range []string{"pods", "configmaps", "services", "endpointslices.discovery.k8s.io", "nodes"} {
+	for _, name := range driver.RestartResources {
 		counts = append(counts, humanize.Comma(int64(st.Resources[name]))+" "+strings.SplitN(name, ".", 2)[0])
 	}
 	fmt.Fprintf(b, "%s, %d of which change meanwhile. Rounds: %d.\n\n", strings.Join(counts, ", "), first.Changed,

@@ -31,17 +31,11 @@ func checkCluster(c *cli.Context, cfg *config.AgentConfiguration) error {
 	defer done()
 	opts := clustercheck.Options{Progress: progress.printf}
 	for _, r := range cfg.Resources {
-		name := r.Resource.GroupResource()
-		scope := clustercheck.Scope{
-			ID: name.String(), Resource: name.Resource, Version: r.Resource.Version, Group: name.Group,
-			LabelSelector: r.LabelSelector, FieldSelector: r.FieldSelector,
-		}
-		if len(r.Namespaces) == 0 {
-			opts.Scopes = append(opts.Scopes, scope)
-		}
-		for _, namespace := range r.Namespaces {
-			scope.ID, scope.Namespace = name.String()+"@"+namespace, namespace
-			opts.Scopes = append(opts.Scopes, scope)
+		for _, namespace := range r.Scopes() {
+			opts.Scopes = append(opts.Scopes, clustercheck.Scope{
+				ID: r.Resource.CollectionID(namespace), Resource: r.Resource.Resource, Version: r.Resource.Version,
+				Group: r.Resource.Group, Namespace: namespace, LabelSelector: r.LabelSelector, FieldSelector: r.FieldSelector,
+			})
 		}
 	}
 	report, err := clustercheck.Run(ctx, connection, opts)

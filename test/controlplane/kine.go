@@ -7,8 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"time"
-
-	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // kineFile is the name of kine's database in its data folder.
@@ -27,12 +25,7 @@ func (cp *ControlPlane) kineArgs() []string {
 func (cp *ControlPlane) kineReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	c, err := cp.EtcdClient()
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	_, err = c.Get(ctx, "/registry/", clientv3.WithPrefix(), clientv3.WithCountOnly())
+	_, err := cp.Revision(ctx)
 	return err
 }
 

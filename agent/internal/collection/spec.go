@@ -25,28 +25,14 @@ type Spec struct {
 func Specs(cfg *config.AgentConfiguration) []Spec {
 	var all []Spec
 	for i, r := range cfg.Resources {
-		namespaces := r.Namespaces
-		if len(namespaces) == 0 {
-			namespaces = []string{""}
-		}
-		for _, ns := range namespaces {
+		for _, ns := range r.Scopes() {
 			all = append(all, Spec{
-				ID: collectionID(r.Resource, ns), Namespace: ns, Field: fmt.Sprintf("resources[%d]", i),
+				ID: r.Resource.CollectionID(ns), Namespace: ns, Field: fmt.Sprintf("resources[%d]", i),
 				Entry: r, Jitter: cfg.ResumeJitter.Duration, Relist: cfg.Relist,
 			})
 		}
 	}
 	return all
-}
-
-// collectionID names a collection: "pods", "deployments.apps", "pods@shop". The version is no part
-// of it: a version that changes causes a relist, not a second copy.
-func collectionID(name config.ResourceName, namespace string) string {
-	id := name.GroupResource().String()
-	if namespace != "" {
-		id += "@" + namespace
-	}
-	return id
 }
 
 // Differs returns the names of the fields that differ between two specs. It ignores the place in

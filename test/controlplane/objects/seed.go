@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/snapcache/snapcache/test/controlplane"
 )
@@ -175,16 +176,17 @@ func (s *seeder) widget(ctx context.Context, namespace string, i int) error {
 	if err != nil {
 		return err
 	}
-	for {
+	// On kine a conflict has been seen for an object of a definition that was deleted and created again.
+	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		o.Object["status"] = widgetStatus(newSource("widgetstatus", namespace, i, s.seed))
-		if _, err = widgets.UpdateStatus(ctx, o, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
-			return err
+		_, err := widgets.UpdateStatus(ctx, o, metav1.UpdateOptions{})
+		if apierrors.IsConflict(err) {
+			if now, missing := widgets.Get(ctx, o.GetName(), metav1.GetOptions{}); missing == nil {
+				o = now
+			}
 		}
-		// On kine this has been seen for an object of a definition that was deleted and created again.
-		if o, err = widgets.Get(ctx, o.GetName(), metav1.GetOptions{}); err != nil {
-			return err
-		}
-	}
+		return err
+	})
 }
 
 // namespaceObject returns the namespace of shop number i as the apiserver stores it.
