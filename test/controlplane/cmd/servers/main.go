@@ -24,13 +24,11 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	err := error(nil)
+	do := func() error { return run(ctx, *names, *short) }
 	if *mutate {
-		err = runMutants(ctx)
-	} else {
-		err = run(ctx, *names, *short)
+		do = func() error { return runMutants(ctx) }
 	}
-	if err != nil {
+	if err := do(); err != nil {
 		fmt.Fprintln(os.Stderr, "servers:", err)
 		os.Exit(1)
 	}

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -38,7 +37,7 @@ var counted = regexp.MustCompile(`counted: (.*)`)
 // test runs the tests of a server.
 func test(ctx context.Context, root string, server controlplane.Server, short bool) (*result, error) {
 	r := &result{Server: server, When: time.Now().UTC().Truncate(time.Minute), Revision: revision(ctx, root), Counted: map[string]int{}}
-	for folder, names := range maps.All(testsOf(server, short)) {
+	for folder, names := range testsOf(server, short) {
 		if err := r.run(ctx, filepath.Join(root, "test"), folder, names); err != nil {
 			return nil, err
 		}
