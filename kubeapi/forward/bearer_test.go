@@ -2,7 +2,6 @@ package forward
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -64,14 +63,7 @@ func TestBearer(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFiles(t, fmt.Sprintf(`
-apiVersion: v1
-kind: Config
-clusters: [{name: c, cluster: {server: "https://127.0.0.1:6445"}}]
-users: [{name: u, user: {%s}}]
-contexts: [{name: x, context: {cluster: c, user: u}}]
-current-context: x
-`, tc.user))
+			f := withUser(t, tc.user)
 			n := &nodeServer{users: map[string]string{"Bearer " + tc.token: "system:node:edge-1"}}
 			clock := clocktesting.NewFakePassiveClock(time.Now())
 			s := newSite(t, n, func(o *Options) { o.Kubeconfigs, o.Clock = []string{f.kubeconfig()}, clock })

@@ -61,6 +61,19 @@ func newFiles(t *testing.T, kubeconfig string) certFiles {
 	return f
 }
 
+// withUser returns files whose kubeconfig has a user with these credentials, in YAML.
+func withUser(t *testing.T, credentials string) certFiles {
+	t.Helper()
+	return newFiles(t, fmt.Sprintf(`
+apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: "https://127.0.0.1:6445"}}]
+users: [{name: u, user: {%s}}]
+contexts: [{name: x, context: {cluster: c, user: u}}]
+current-context: x
+`, credentials))
+}
+
 func (f certFiles) kubeconfig() string { return filepath.Join(f.dir, "kubeconfig") }
 
 // rotate replaces the certificate as a kubelet does: by a link to a new file.
@@ -182,14 +195,7 @@ func TestIdentity_WrongClock(t *testing.T) {
 // send a credential that is not the caller's.
 func TestIdentityWithoutCertificate(t *testing.T) {
 	for _, user := range []string{"token: secret-of-another", "username: u, password: secret-of-another", "tokenFile: /etc/hostname", ""} {
-		f := newFiles(t, fmt.Sprintf(`
-apiVersion: v1
-kind: Config
-clusters: [{name: c, cluster: {server: "https://127.0.0.1:6445"}}]
-users: [{name: u, user: {%s}}]
-contexts: [{name: x, context: {cluster: c, user: u}}]
-current-context: x
-`, user))
+		f := withUser(t, user)
 		s := newSite(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { t.Error("a request was sent") }),
 			func(o *Options) { o.Kubeconfigs = []string{f.kubeconfig()} })
 		s.caller.Store(node("u"))

@@ -76,32 +76,37 @@ func runMutants(ctx context.Context) error {
 		return err
 	}
 	for _, m := range mutants {
-		overlay, remove, err := m.overlay(root)
+		if err := m.run(ctx, root); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// run runs the test of a mutant on both of its servers.
+func (m mutant) run(ctx context.Context, root string) error {
+	overlay, remove, err := m.overlay(root)
+	if err != nil {
+		return err
+	}
+	defer remove()
+	for _, name := range []string{m.ok, m.fails} {
+		servers, err := controlplane.ParseServers(name)
 		if err != nil {
 			return err
 		}
-		defer remove()
-		if err := os.Setenv(harness.OverlayEnv, overlay); err != nil {
+		if _, err := controlplane.BuildServer(ctx, os.Stderr, servers[0]); err != nil {
 			return err
 		}
-		for _, name := range []string{m.ok, m.fails} {
-			servers, err := controlplane.ParseServers(name)
-			if err != nil {
-				return err
-			}
-			if _, err := controlplane.BuildServer(ctx, os.Stderr, servers[0]); err != nil {
-				return err
-			}
-			r := &result{Server: servers[0], Counted: map[string]int{}}
-			folder, test, _ := strings.Cut(m.test, "/")
-			if err := r.run(ctx, filepath.Join(root, "test"), folder, []string{test}); err != nil {
-				return err
-			}
-			if failed := len(r.Failed) > 0; failed != (name == m.fails) {
-				return fmt.Errorf("an agent that needs %s: failed on %s: %t", m.needs, name, failed)
-			}
-			fmt.Printf("an agent that needs %s: failed on %s, as it has to: %t\n", m.needs, name, name == m.fails)
+		r := &result{Server: servers[0], Counted: map[string]int{}}
+		folder, test, _ := strings.Cut(m.test, "/")
+		if err := r.run(ctx, filepath.Join(root, "test"), folder, []string{test}, harness.OverlayEnv+"="+overlay); err != nil {
+			return err
 		}
+		if failed := len(r.Failed) > 0; failed != (name == m.fails) {
+			return fmt.Errorf("an agent that needs %s: failed on %s: %t", m.needs, name, failed)
+		}
+		fmt.Printf("an agent that needs %s: failed on %s, as it has to: %t\n", m.needs, name, name == m.fails)
 	}
 	return nil
 }

@@ -60,12 +60,12 @@ func revision(ctx context.Context, root string) string {
 	return name
 }
 
-// run runs tests of one folder, and prints the output of those that fail.
-func (r *result) run(ctx context.Context, dir, folder string, names []string) error {
+// run runs tests of one folder, with more of an environment, and prints the output of each that fails.
+func (r *result) run(ctx context.Context, dir, folder string, names []string, env ...string) error {
 	fmt.Printf("%s: %s\n", r.Server, folder)
 	cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-timeout=60m", "-parallel=4", "-json", "-run", "^("+strings.Join(names, "|")+")$", ".")
 	cmd.Dir, cmd.Stderr = filepath.Join(dir, folder), os.Stderr
-	cmd.Env = append(os.Environ(), controlplane.ServerEnv+"="+r.Server.String())
+	cmd.Env = append(append(os.Environ(), controlplane.ServerEnv+"="+r.Server.String()), env...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
