@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"maps"
 	"os"
 	"slices"
@@ -88,24 +89,26 @@ func TestServerRestart(t *testing.T) {
 // fetched returns how many objects the newest list of each collection has fetched, by the log.
 func (x *site) fetched(t *testing.T) map[string]string {
 	t.Helper()
-	b, err := os.ReadFile(x.log)
-	require.NoError(t, err)
 	all := map[string]string{}
-	for line := range strings.Lines(string(b)) {
-		if !strings.Contains(line, "msg=listed") {
+	for _, fields := range x.logged(t, "msg=listed") {
+		all[fields["collection"]] = cmp.Or(fields["fetched"], "whole")
+	}
+	return all
+}
+
+// logged returns the fields of each line of the log that contains text.
+func (x *site) logged(t *testing.T, text string) (all []map[string]string) {
+	t.Helper()
+	for line := range strings.Lines(string(harness.ReadFile(t, x.log))) {
+		if !strings.Contains(line, text) {
 			continue
 		}
-		id, n := "", "whole"
+		fields := map[string]string{}
 		for _, field := range strings.Fields(line) {
 			key, value, _ := strings.Cut(field, "=")
-			switch key {
-			case "collection":
-				id = value
-			case "fetched":
-				n = value
-			}
+			fields[key] = value
 		}
-		all[id] = n
+		all = append(all, fields)
 	}
 	return all
 }
@@ -158,26 +161,11 @@ func TestServerRestart_Spread(t *testing.T) {
 // waits returns how long the list of each collection was to wait, by the log.
 func (x *site) waits(t *testing.T) map[string]time.Duration {
 	t.Helper()
-	b, err := os.ReadFile(x.log)
-	require.NoError(t, err)
 	all := map[string]time.Duration{}
-	for line := range strings.Lines(string(b)) {
-		_, fields, found := strings.Cut(line, `msg="waiting before the list"`)
-		if !found {
-			continue
-		}
-		id, wait := "", time.Duration(0)
-		for _, field := range strings.Fields(line[:len(line)-len(fields)] + fields) {
-			key, value, _ := strings.Cut(field, "=")
-			switch key {
-			case "collection":
-				id = value
-			case "wait":
-				wait, err = time.ParseDuration(value)
-				require.NoError(t, err)
-			}
-		}
-		all[id] = wait
+	for _, fields := range x.logged(t, `msg="waiting before the list"`) {
+		wait, err := time.ParseDuration(fields["wait"])
+		require.NoError(t, err)
+		all[fields["collection"]] = wait
 	}
 	return all
 }
