@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -13,11 +14,12 @@ import (
 )
 
 const (
-	kills   = 50
+	kills   = 50                     // at least
+	useful  = 12                     // of them, in each collection, that come after something was stored; on a busy machine it takes more kills
 	killMax = 600 * time.Millisecond // a kill comes at a random moment before this
 )
 
-// TestKilledAtAnyMoment kills an agent 50 times while objects change. After each kill the file must
+// TestKilledAtAnyMoment kills an agent at least 50 times while objects change. After each kill the file must
 // hold exactly the server's state at the checkpoint: every event up to it, and none after it. In
 // the end the agent must have caught up without a second list.
 func TestKilledAtAnyMoment(t *testing.T) {
@@ -28,7 +30,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 	x := newSite(t, s)
 
 	k := newKilled(server)
-	for i := range kills {
+	for i := 0; i < kills || k.fewest() <= useful; i++ {
 		a := x.start()
 		// Some kills hit the start, the others an agent that has events to store, in one collection
 		// or several.
@@ -44,8 +46,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 		k.check(x, what)
 	}
 	for _, id := range recorded {
-		t.Logf("%s: %d checkpoints in %d kills", id, len(k.checkpoints[id]), kills)
-		require.Greater(t, len(k.checkpoints[id]), kills/4, "%s: too few of the kills came after something was stored", id)
+		t.Logf("%s: %d checkpoints", id, len(k.checkpoints[id]))
 	}
 
 	a := x.start()
@@ -66,6 +67,15 @@ type killed struct {
 
 func newKilled(server *churned) *killed {
 	return &killed{server, map[string]localapi.Collection{}, map[string]map[string]bool{}}
+}
+
+// fewest returns the number of checkpoints of the collection that has the fewest.
+func (k *killed) fewest() int {
+	n := math.MaxInt
+	for _, id := range recorded {
+		n = min(n, len(k.checkpoints[id]))
+	}
+	return n
 }
 
 // check requires that the file has exactly the server's state at its checkpoint, and is of the first list.
