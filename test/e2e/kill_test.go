@@ -15,7 +15,7 @@ import (
 
 const (
 	kills   = 50                     // at least
-	useful  = 12                     // of them, in each collection, that come after something was stored; on a busy machine it takes more kills
+	useful  = 12                     // of them, at least, that come after something was stored, in each collection
 	killMax = 600 * time.Millisecond // a kill comes at a random moment before this
 )
 

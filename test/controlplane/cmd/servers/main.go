@@ -20,11 +20,12 @@ import (
 func main() {
 	names := flag.String("servers", "", "`names`: 1.31 is a version on etcd, 1.31-kine the same on kine, kine all on kine; empty for all servers")
 	short := flag.Bool("short", false, "only the scenarios of a short run; writes no page")
+	rest := flag.Bool("rest", false, "only the tests that have not passed on the server, such as after one was mended")
 	mutate := flag.Bool("mutants", false, "instead, show that agents which need a thing that an old server lacks fail the tests there")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	do := func() error { return run(ctx, *names, *short) }
+	do := func() error { return run(ctx, *names, *short, *rest) }
 	if *mutate {
 		do = func() error { return runMutants(ctx) }
 	}
@@ -34,7 +35,7 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, names string, short bool) error {
+func run(ctx context.Context, names string, short, rest bool) error {
 	servers, err := controlplane.ParseServers(names)
 	if names == "" {
 		servers, err = controlplane.AllServers()
@@ -58,7 +59,11 @@ func run(ctx context.Context, names string, short bool) error {
 		if _, err := controlplane.BuildServer(ctx, os.Stderr, s); err != nil {
 			return err
 		}
-		r, err := test(ctx, root, s, short)
+		var before *result // whose tests are not run again
+		if rest {
+			before = all[s.String()]
+		}
+		r, err := test(ctx, root, s, short, before)
 		if err != nil {
 			return err
 		}

@@ -73,8 +73,7 @@ func (all results) page() string {
 		if r.Server.Kine {
 			datastore = "kine, SQLite"
 		}
-		failed := slices.DeleteFunc(slices.Clone(r.Failed), func(t string) bool { return excepted(t, r.Server) != "" }) // since they ran
-		fmt.Fprintf(&p, "| %s | %s | %d | %d | %d | %d | %d | %s | %s |\n", r.Server.Version, datastore, len(r.Passed), len(failed),
+		fmt.Fprintf(&p, "| %s | %s | %d | %d | %d | %d | %d | %s | %s |\n", r.Server.Version, datastore, len(r.Passed), len(r.failed()),
 			r.Counted["changes"], r.Counted["kills"], r.Counted["lists"], r.When.Format("2006-01-02"), r.Revision)
 	}
 	p.WriteString("\nChanges, kills (of agent and server) and lists are those of the long run, the fourth row below.\n\n## Scenarios\n\n")
@@ -100,6 +99,34 @@ func (all results) page() string {
 		fmt.Fprintf(&p, "| %s | %s |\n", s.title, strings.Join(s.tests, ", "))
 	}
 	return p.String()
+}
+
+// summary names the servers on which no test failed: "Kubernetes 1.30 and 1.31, and k3s's datastore with 1.31".
+func (all results) summary() string {
+	var etcd, kine []string
+	for _, r := range all.servers() {
+		switch minor := strings.TrimSuffix(r.Server.String(), "-kine"); {
+		case len(r.failed()) > 0:
+		case r.Server.Kine:
+			kine = append(kine, minor)
+		default:
+			etcd = append(etcd, minor)
+		}
+	}
+	return "Kubernetes " + list(etcd) + ", and k3s's datastore with " + list(kine)
+}
+
+// list joins names as a sentence does.
+func list(names []string) string {
+	if last := len(names) - 1; last > 0 {
+		return strings.Join(names[:last], ", ") + " and " + names[last]
+	}
+	return strings.Join(names, "")
+}
+
+// failed returns the tests that failed and have no exception. One may be newer than the run.
+func (r *result) failed() []string {
+	return slices.DeleteFunc(slices.Clone(r.Failed), func(t string) bool { return excepted(t, r.Server) != "" })
 }
 
 // cell returns the cell of a scenario. A note that it needs is added to notes.

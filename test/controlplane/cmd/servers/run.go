@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,7 +23,7 @@ import (
 type result struct {
 	Server   controlplane.Server `json:"server"`
 	When     time.Time           `json:"when"`
-	Revision string              `json:"revision"` // of snapcache
+	Revision string              `json:"revision"` // of snapcache; several if tests were mended
 	Passed   []string            `json:"passed"`   // folder and name
 	Failed   []string            `json:"failed"`
 	Counted  map[string]int      `json:"counted"` // "changes", "kills", "lists"
@@ -34,10 +35,20 @@ type event struct{ Action, Test, Output string }
 // counted finds the counts of a test in a line of its output, "counted: 12 changes, 3 kills".
 var counted = regexp.MustCompile(`counted: (.*)`)
 
-// test runs the tests of a server.
-func test(ctx context.Context, root string, server controlplane.Server, short bool) (*result, error) {
+// test runs the tests of a server, without those that passed before.
+func test(ctx context.Context, root string, server controlplane.Server, short bool, before *result) (*result, error) {
 	r := &result{Server: server, When: time.Now().UTC().Truncate(time.Minute), Revision: revision(ctx, root), Counted: map[string]int{}}
+	if before != nil {
+		r.Passed, r.Counted = slices.Clone(before.Passed), maps.Clone(before.Counted)
+		if !strings.Contains(before.Revision, r.Revision) {
+			r.Revision = before.Revision + " " + r.Revision
+		}
+	}
 	for folder, names := range testsOf(server, short) {
+		names = r.left(folder, names)
+		if len(names) == 0 {
+			continue
+		}
 		if err := r.run(ctx, filepath.Join(root, "test"), folder, names); err != nil {
 			return nil, err
 		}
@@ -45,6 +56,11 @@ func test(ctx context.Context, root string, server controlplane.Server, short bo
 	slices.Sort(r.Passed)
 	slices.Sort(r.Failed)
 	return r, nil
+}
+
+// left returns the tests of a folder that have not passed.
+func (r *result) left(folder string, names []string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return slices.Contains(r.Passed, folder+"/"+n) })
 }
 
 // revision returns the commit of the source tree, with a + if code was changed since.

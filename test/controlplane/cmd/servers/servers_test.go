@@ -73,7 +73,24 @@ func TestPage(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, all, again)
 
+	require.Equal(t, "Kubernetes 1.31, and k3s's datastore with 1.29", all.summary())
+
+	require.Empty(t, all["1.31"].left("e2e", testsOf(etcd, false)["e2e"]))
+	folder, name, _ := strings.Cut(bad.Failed[0], "/")
+	require.Equal(t, []string{name}, bad.left(folder, testsOf(bad.Server, false)[folder]))
+
 	delete(all, "1.30")
 	all["1.31"].Passed = nil
 	require.Contains(t, all.page(), "not run")
+}
+
+// TestReadme: README names the servers that the page has.
+func TestReadme(t *testing.T) {
+	root, err := controlplane.Root()
+	require.NoError(t, err)
+	all, err := readResults(filepath.Join(root, "docs", "compatibility.md"))
+	require.NoError(t, err)
+	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
+	require.NoError(t, err)
+	require.Contains(t, strings.Join(strings.Fields(string(readme)), " "), "Tested with "+all.summary()+" ([compatibility]")
 }
