@@ -86,11 +86,21 @@ func (f File) String() string {
 // if a power cut corrupted that list, bbolt fails in a way that leaves the lock held. The cost of
 // the first open does not depend on the size of the file.
 func Open(ctx context.Context, path string, opts bolt.Options, from Sources, now time.Time, progress func(collection string, records int64)) (*bolt.DB, File, error) {
+	db, verdict, err := OpenAsIs(ctx, path, opts, from.Seed, now, progress)
+	if err != nil {
+		return Replace(ctx, path, opts, err, from, now)
+	}
+	return db, verdict, nil
+}
+
+// OpenAsIs opens the database at path as [Open] does, and sets nothing aside: if the file can't be used,
+// the file is unchanged, and the caller decides on the error.
+func OpenAsIs(ctx context.Context, path string, opts bolt.Options, seed string, now time.Time, progress func(collection string, records int64)) (*bolt.DB, File, error) {
 	verdict := File{Path: path, Outcome: Opened}
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 		verdict.Outcome = Created
-		if from.Seed != "" {
-			seeded, err := FromSnapshot(ctx, from.Seed, path, opts, now, nil)
+		if seed != "" {
+			seeded, err := FromSnapshot(ctx, seed, path, opts, now, nil)
 			switch {
 			case err == nil:
 				verdict = seeded
@@ -103,14 +113,11 @@ func Open(ctx context.Context, path string, opts bolt.Options, from Sources, now
 	} else {
 		verdict.Ending = bolt.LastShutdown(path)
 		if err := look(ctx, path, opts.Keys, &verdict, progress); err != nil {
-			return Replace(ctx, path, opts, err, from, now)
+			return nil, verdict, err
 		}
 	}
 	db, err := openReadable(path, opts)
-	if err == nil {
-		return db, verdict, nil
-	}
-	return Replace(ctx, path, opts, err, from, now)
+	return db, verdict, err
 }
 
 func look(ctx context.Context, path string, keys bolt.Keyring, verdict *File, progress func(string, int64)) error {

@@ -43,7 +43,7 @@ const compactSuffix = ".compact"
 
 // ErrNoRoom means that there is not enough free disk for the second file that a compaction, a backup
 // or an unpacked snapshot is.
-var ErrNoRoom = errors.New("not enough free disk for a copy")
+var ErrNoRoom = errors.New("not enough free disk")
 
 // ErrBusy is the error of a compaction that ended because the buckets of the file changed
 // meanwhile, for example by a list. It may be tried again.

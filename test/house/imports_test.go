@@ -43,7 +43,8 @@ func TestImports(t *testing.T) {
 			isBbolt := path == "go.etcd.io/bbolt" || strings.HasPrefix(path, "go.etcd.io/bbolt/")
 			require.False(t, isBbolt && !isTest && pkg != boltfile, "%s, which only %s may", imported, boltfile)
 			require.False(t, strings.HasPrefix(pkg, path+"/internal/"), "%s, which is above it", imported)
-			require.False(t, path == informer && !isTest && !strings.HasPrefix(pkg, example), "%s, which is for other programs", imported)
+			programs := strings.HasPrefix(pkg, informer+"/") || strings.HasPrefix(pkg, example)
+			require.False(t, path == informer && !isTest && !programs, "%s, which is for other programs", imported)
 			require.False(t, pkg == serving && !isTest && slices.Contains(notServing, path), imported)
 		}
 	}

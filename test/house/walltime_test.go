@@ -53,6 +53,7 @@ var wallTime = map[string]string{
 		"snapshot TestNamesSortByTime",
 	"cmd/snapcache/status.go":                   "shown",
 	"cmd/snapcache/terminal.go":                 "monotonic",
+	"informer/durable/file.go":                  "monotonic",
 	"informer/metrics.go":                       "compared: pipeline TestAgeMetric_WrongClock",
 	"informer/processor.go":                     "monotonic",
 	"kubeapi/admit.go":                          "monotonic",
