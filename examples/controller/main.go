@@ -11,22 +11,19 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"syscall"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/snapcache/snapcache/informer"
-	"github.com/snapcache/snapcache/store/bolt"
+	"github.com/snapcache/snapcache/informer/durable"
 )
 
 func main() {
@@ -43,40 +40,36 @@ func main() {
 }
 
 // run runs the controller until ctx ends.
-func run(ctx context.Context, kubeconfig, state string, workers int) (err error) {
+func run(ctx context.Context, kubeconfig, state string, workers int) error {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(state, 0o700); err != nil {
-		return err
-	}
-	db, err := bolt.Open(filepath.Join(state, "cache.db"), bolt.Options{FlushInterval: time.Second})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, db.Close()) }()
-
 	scheme := runtime.NewScheme()
 	if err := corev1.AddToScheme(scheme); err != nil {
 		return err
 	}
-	factory, err := informer.NewFactory(informer.FactoryOptions{
-		Config: config, Scheme: scheme, Store: db,
+	cached, err := durable.Open(ctx, durable.Options{
+		Dir: state, Config: config, Scheme: scheme,
 		Informers: []informer.Option{informer.WithIndexVersion(byDigest, "1")},
 	})
 	if err != nil {
 		return err
 	}
-	c, err := newController(factory.InformerFor(&corev1.ConfigMap{}), state)
-	if err != nil {
-		return err
-	}
-	factory.StartWithContext(ctx)
-	// Before db.Close, because a running informer writes.
-	defer factory.Shutdown()
-	if err := factory.WaitForCacheSyncWithContext(ctx).AsError(); err != nil {
-		return fmt.Errorf("wait for the cache: %w", err)
-	}
-	return c.run(ctx, workers)
+	return cached.Run(ctx, func(ctx context.Context) error {
+		factory, err := cached.Factory(informer.FactoryOptions{})
+		if err != nil {
+			return err
+		}
+		c, err := newController(factory.InformerFor(&corev1.ConfigMap{}), state)
+		if err != nil {
+			return err
+		}
+		factory.StartWithContext(ctx)
+		defer factory.Shutdown()
+		if err := factory.WaitForCacheSyncWithContext(ctx).AsError(); err != nil {
+			return fmt.Errorf("wait for the cache: %w", err)
+		}
+		return c.run(ctx, workers)
+	})
 }

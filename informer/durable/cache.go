@@ -34,6 +34,10 @@ type Options struct {
 	// Metrics gets the metrics of the cache, until it is closed: the manager's registry. Nil for none.
 	Metrics prometheus.Registerer
 
+	// Informers are further settings of each informer, if the cache is durable: a manager with a transform
+	// needs its name, informer.WithScope(store.Scope{Transform: "v1"}), or each start lists everything.
+	Informers []informer.Option
+
 	// Required makes Open fail if the directory can't be used.
 	Required bool
 
@@ -107,8 +111,9 @@ func (c *Cache) open(ctx context.Context) (err error) {
 			"dir", c.opts.Dir, "reason", refused.reason, "error", err, "remedy", refused.remedy)
 		return nil
 	}
-	c.newInformer = informer.NewFunc(c.db,
-		append(c.settings, informer.WithScheme(c.opts.Scheme), informer.WithIdentity(c.cluster.Identity))...)
+	c.newInformer = informer.NewFunc(c.db, slices.Concat(c.settings, []informer.Option{
+		informer.WithScheme(c.opts.Scheme), informer.WithIdentity(c.cluster.Identity),
+	}, c.opts.Informers)...)
 	return nil
 }
 
@@ -130,7 +135,7 @@ func (c *Cache) Factory(opts informer.FactoryOptions) (*informer.Factory, error)
 	if opts.Store == nil && c.db != nil {
 		opts.Store = c.db
 	}
-	opts.Informers = slices.Concat(c.settings, opts.Informers)
+	opts.Informers = slices.Concat(c.settings, c.opts.Informers, opts.Informers)
 	return informer.NewFactory(opts)
 }
 

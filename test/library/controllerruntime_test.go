@@ -2,6 +2,7 @@ package library
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"sync"
 	"testing"
@@ -21,8 +22,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/config"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/snapcache/snapcache/informer"
 	"github.com/snapcache/snapcache/store"
@@ -73,19 +72,27 @@ func manageWith(
 	t *testing.T, namespaces map[string]cache.Config, dir string, cfg *rest.Config, mapper func(*rest.Config, *http.Client) (apimeta.RESTMapper, error),
 ) (r *reconciler, stop func()) {
 	t.Helper()
-	ctrl.SetLogger(klog.Background())
 	db := openStore(t, dir)
-	unique := true
-	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
-		Scheme:         scheme.Scheme,
+	return runManager(t, cfg, ctrl.Options{
 		MapperProvider: mapper,
-		Metrics:        server.Options{BindAddress: "0"},
-		Controller:     config.Controller{SkipNameValidation: &unique},
 		Cache: cache.Options{
 			DefaultNamespaces: namespaces,
 			NewInformer:       informer.NewFunc(db, informer.WithScheme(scheme.Scheme)),
 		},
+	}, func(ctx context.Context, start func(context.Context) error) error {
+		return errors.Join(start(ctx), db.Close())
 	})
+}
+
+// runManager has run run a real manager, with a reconciler of ConfigMaps, until stop is called.
+func runManager(
+	t *testing.T, cfg *rest.Config, opts ctrl.Options, run func(context.Context, func(context.Context) error) error,
+) (r *reconciler, stop func()) {
+	t.Helper()
+	ctrl.SetLogger(klog.Background())
+	unique := true
+	opts.Scheme, opts.Metrics.BindAddress, opts.Controller.SkipNameValidation = scheme.Scheme, "0", &unique
+	mgr, err := ctrl.NewManager(cfg, opts)
 	require.NoError(t, err)
 	r = &reconciler{client: mgr.GetClient(), found: map[string]string{}}
 	require.NoError(t, mgr.GetFieldIndexer().IndexField(t.Context(), &corev1.ConfigMap{}, "value", func(o client.Object) []string {
@@ -94,11 +101,10 @@ func manageWith(
 	require.NoError(t, ctrl.NewControllerManagedBy(mgr).For(&corev1.ConfigMap{}).Complete(r))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- mgr.Start(ctx) }()
+	go func() { done <- run(ctx, mgr.Start) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
 		require.NoError(t, <-done)
-		require.NoError(t, db.Close())
 	})
 	t.Cleanup(stop)
 	return r, stop
