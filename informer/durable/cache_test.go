@@ -1,7 +1,9 @@
 package durable_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	bbolt "go.etcd.io/bbolt"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
@@ -193,6 +196,7 @@ func TestOpen_SetsAside(t *testing.T) {
 			require.NoError(t, os.Truncate(filepath.Join(dir, durable.FileName), 4096))
 		}},
 		{"no version", "corrupt", func(t *testing.T, dir string) { put(t, dir, "meta", "format", "") }},
+		{"a record that a power cut spoilt", "corrupt", spoilRecord},
 		{"old format", "old-format", func(t *testing.T, dir string) { put(t, dir, "meta", "format", "\x00\x00\x00\x02") }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -201,6 +205,7 @@ func TestOpen_SetsAside(t *testing.T) {
 			p := newProgram(t, dir)
 			inf, _, stop := newSource(3, func(int) string { return "1" }).run(t, p.open(t))
 			waitSynced(t, inf)
+			require.Len(t, inf.GetStore().List(), 3)
 			require.NoError(t, stop())
 			warnings := p.log.warnings()
 			require.Len(t, warnings, 1)
@@ -211,6 +216,26 @@ func TestOpen_SetsAside(t *testing.T) {
 			require.Len(t, aside, 1)
 		})
 	}
+}
+
+// spoilRecord makes a file as a power cut may leave it: one of its records can't be read.
+func spoilRecord(t *testing.T, dir string) {
+	inf, _, stop := newSource(3, func(int) string { return "1" }).run(t, newProgram(t, dir).open(t))
+	waitSynced(t, inf)
+	require.NoError(t, stop())
+	path := filepath.Join(dir, durable.FileName)
+	db, err := bbolt.Open(path, 0o600, nil)
+	require.NoError(t, err)
+	require.NoError(t, db.Update(func(tx *bbolt.Tx) error {
+		objects := tx.Bucket([]byte("c")).Bucket([]byte("configmaps")).Bucket([]byte("g1")).Bucket([]byte("objects"))
+		key := []byte("shop/c1")
+		raw := bytes.Clone(objects.Get(key))
+		raw[len(raw)-1] ^= 1
+		last := append(binary.BigEndian.AppendUint64(nil, uint64(tx.ID())), 0)
+		return errors.Join(objects.Put(key, raw), tx.Bucket([]byte("meta")).Put([]byte("last"), append(last, "another boot"...)))
+	}))
+	require.NoError(t, db.Close())
+	require.Equal(t, bolt.PowerLoss, bolt.LastShutdown(path))
 }
 
 // TestOpen_Incomplete: options that no directory can mend are errors.

@@ -73,8 +73,8 @@ func TestManagerStore(t *testing.T) {
 	require.Empty(t, values)
 }
 
-// TestManagerStore_ReadOnly: with a directory that takes no files a manager starts as without the cache,
-// and so does a second manager beside the first one.
+// TestManagerStore_ReadOnly: with a directory that takes no files a manager starts, and starts again, as
+// without the cache.
 func TestManagerStore_ReadOnly(t *testing.T) {
 	const ns = "manager-read-only"
 	c, dir := clientset(t, ns), t.TempDir()
@@ -88,9 +88,8 @@ func TestManagerStore_ReadOnly(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Dir(dir), nil, 0o600))
 	}
 	put(t, c, ns, "a", "1", nil)
-	for range 2 { // both run until the test ends
+	for range 2 {
 		r, stop := manageDurable(t, ns, dir, (&requests{}).config("configmaps"))
-		defer stop()
 		awaitFound(t, r, map[string]string{"a": "1"})
 		put(t, c, ns, "b", "2", nil)
 		awaitFound(t, r, map[string]string{"b": "2"})
