@@ -6,7 +6,8 @@ import (
 	"fmt"
 
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/cache/synctrack"
+
+	"github.com/snapcache/snapcache/internal/synced"
 )
 
 // DeltaFIFO is a Queue that can take the place of a [cache.DeltaFIFO] with KnownObjects and
@@ -16,21 +17,19 @@ import (
 // methods of Queue do one by one.
 type DeltaFIFO struct {
 	*Queue
-	known     KnownObjectsGetter              // nil for none
-	synced    *synctrack.AsyncTracker[string] // of the keys of the first list
-	populated bool                            // there was the first list, or there is none; guarded by Queue.mu
+	known     KnownObjectsGetter // nil for none
+	synced    *synced.Tracker
+	waiting   map[string]struct{} // keys of the first list that were not processed; guarded by Queue.mu
+	populated bool                // there was the first list, or there is none; guarded by Queue.mu
 }
 
-var (
-	_ cache.Queue             = (*DeltaFIFO)(nil)
-	_ cache.TransformingStore = (*DeltaFIFO)(nil)
-)
+var _ cache.Queue = (*DeltaFIFO)(nil)
 
 // NewDeltaFIFO returns an empty DeltaFIFO. Resync needs a [KnownObjectsGetter], and Replace and Delete use
 // it.
 func NewDeltaFIFO(opts Options) *DeltaFIFO {
 	known, _ := opts.KnownObjects.(KnownObjectsGetter)
-	return &DeltaFIFO{Queue: New(opts), known: known, synced: synctrack.NewAsyncTracker[string]("deltafifo")}
+	return &DeltaFIFO{Queue: New(opts), known: known, synced: synced.New("deltafifo")}
 }
 
 // KnownObjectsGetter is a [KnownObjects] that returns the objects too, or an error if an object
@@ -190,7 +189,10 @@ func (q *DeltaFIFO) Pop(process cache.PopProcessFunc) (any, error) {
 		if len(b.Deltas) > 0 { // else the batch is only a bookmark, a flush or the end of a list
 			deltas = b.Deltas[0].Deltas
 			err = process(deltas, !q.HasSynced())
-			q.synced.Finished(b.Deltas[0].Key)
+			if _, first := q.waiting[b.Deltas[0].Key]; first {
+				delete(q.waiting, b.Deltas[0].Key)
+				q.synced.Finished()
+			}
 		}
 		q.finishLocked()
 		if b.ListDone {
@@ -258,10 +260,14 @@ func (q *DeltaFIFO) populateLocked(keys ...string) {
 		return
 	}
 	q.populated = true
+	q.waiting = make(map[string]struct{}, len(keys))
 	for _, key := range keys {
-		q.synced.Start(key)
+		if _, twice := q.waiting[key]; !twice {
+			q.waiting[key] = struct{}{}
+			q.synced.Start()
+		}
 	}
-	q.synced.UpstreamHasSynced()
+	q.synced.Named()
 }
 
 // HasSynced reports whether the consumer has finished with the first list, or events or a checkpoint

@@ -397,3 +397,5 @@ func TestUnderClientGoController(t *testing.T) {
 type noWatchList struct{}
 
 func (noWatchList) IsWatchListSemanticsUnSupported() bool { return true }
+
+var _ cache.TransformingStore = (*DeltaFIFO)(nil) // since client-go 0.34

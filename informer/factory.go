@@ -220,21 +220,27 @@ func (f *Factory) WaitForCacheSync(stop <-chan struct{}) map[reflect.Type]bool {
 	return f.WaitForCacheSyncWithContext(wait.ContextForChannel(stop)).Synced
 }
 
+// synchronizer has the method of an informer that client-go's interface has since 0.36.
+type synchronizer interface{ HasSyncedChecker() cache.DoneChecker }
+
 // WaitForCacheSyncWithContext waits until all informers that were started have synced or ctx ends.
 // The result holds by type whether the informer has synced. The informers of [Factory.ForResource]
 // have one type, which has synced when all of them have.
 func (f *Factory) WaitForCacheSyncWithContext(ctx context.Context) cache.SyncResult {
 	f.mu.Lock()
 	started := map[factoryKey]cache.SharedIndexInformer{}
-	var checkers []cache.DoneChecker
 	for key, m := range f.informers {
 		if m.started {
 			started[key] = m.SharedIndexInformer
-			checkers = append(checkers, m.HasSyncedChecker())
 		}
 	}
 	f.mu.Unlock()
-	cache.WaitFor(ctx, "", checkers...)
+	for _, inf := range started {
+		select {
+		case <-inf.(synchronizer).HasSyncedChecker().Done():
+		case <-ctx.Done():
+		}
+	}
 	res := cache.SyncResult{Synced: map[reflect.Type]bool{}}
 	for key, inf := range started {
 		typ := key.typ

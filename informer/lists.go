@@ -126,7 +126,7 @@ func (l lists) typedBy(clientset any, typ reflect.Type) (cache.ListerWatcher, er
 }
 
 func (l lists) listWatch(client any, list listFunc, watches watchFunc) cache.ListerWatcher {
-	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+	return &clientLists{&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 			l.tweak(&opts)
 			return list(ctx, opts)
@@ -135,7 +135,19 @@ func (l lists) listWatch(client any, list listFunc, watches watchFunc) cache.Lis
 			l.tweak(&opts)
 			return watches(ctx, opts)
 		},
-	}, client)
+	}, client}
+}
+
+// clientLists is a ListWatch of a client that may not support lists by a watch, as fakes do not.
+type clientLists struct {
+	*cache.ListWatch
+	client any
+}
+
+// IsWatchListSemanticsUnSupported is the method by which client-go's reflector asks, since 0.35.
+func (l *clientLists) IsWatchListSemanticsUnSupported() bool {
+	c, ok := l.client.(interface{ IsWatchListSemanticsUnSupported() bool })
+	return ok && c.IsWatchListSemanticsUnSupported()
 }
 
 // identity returns the identity of the client's cluster, as upstream's Cluster.Identity does; empty

@@ -113,13 +113,23 @@ const (
 	connectPause  = time.Second      // how long a new connection waits at most for the end of its list
 )
 
-// targetOf returns the scope of a ListerWatcher without sending a request: it begins a list,
-// cancels it before it has a connection, and reads the scope from the address in the error. known
-// is false if the client takes no context or does not use net/http.
+// targetOf returns the scope of a ListerWatcher. known is false if its lists have no address, or one that is not
+// of the Kubernetes API.
 func targetOf(lw cache.ListerWatcher) (scope store.Scope, known bool) {
+	address := addressOf(lw)
+	if address == nil {
+		return store.Scope{}, false
+	}
+	return scopeOf(address)
+}
+
+// addressOf returns the address of a ListerWatcher's lists without sending a request: it begins a list, cancels it
+// before it has a connection, and reads the address in the error. It returns nil if the client takes no context or
+// does not use net/http.
+func addressOf(lw cache.ListerWatcher) *url.URL {
 	client, ok := lw.(cache.ListerWithContext)
 	if l, plain := lw.(*cache.ListWatch); !ok || plain && l.ListWithContextFunc == nil {
-		return store.Scope{}, false
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), targetTimeout)
 	defer cancel()
@@ -139,13 +149,13 @@ func targetOf(lw cache.ListerWatcher) (scope store.Scope, known bool) {
 	})
 	var failed *url.Error
 	if !errors.As(err, &failed) {
-		return store.Scope{}, false
+		return nil
 	}
 	address, err := url.Parse(failed.URL)
 	if err != nil {
-		return store.Scope{}, false
+		return nil
 	}
-	return scopeOf(address)
+	return address
 }
 
 // scopeOf returns the scope in the address of a list. known is false for an address that is not of

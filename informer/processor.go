@@ -10,10 +10,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/cache/synctrack"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/lru"
 
+	"github.com/snapcache/snapcache/internal/synced"
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
 )
@@ -51,7 +51,7 @@ type ProcessorOptions struct {
 type Processor struct {
 	opts     ProcessorOptions
 	listings *listings
-	synced   *synctrack.SingleFileTracker // done when the first complete list is stored
+	synced   *synced.Tracker // done when the first complete list is stored
 
 	// mu is held while a batch becomes visible and its changes are handed out, so that a new handler
 	// finds each change either in the store or in its backlog.
@@ -72,7 +72,7 @@ func NewProcessor(opts ProcessorOptions) *Processor {
 		opts.OnError = func(error) {}
 	}
 	p := &Processor{
-		opts: opts, check: opts.Resync, synced: synctrack.NewSingleFileTracker(opts.Name), listeners: map[*Registration]struct{}{},
+		opts: opts, check: opts.Resync, synced: synced.New(opts.Name), listeners: map[*Registration]struct{}{},
 	}
 	p.listings = &listings{
 		collection: opts.Collection, decoding: opts.Decoding, wg: &p.wg, loading: make(chan struct{}, runtime.GOMAXPROCS(0)),
@@ -139,7 +139,7 @@ func (p *Processor) startLocked(r *Registration) error {
 		if len(l.keys) > 0 {
 			r.add(delivery{kind: initialList, listing: l})
 		}
-		r.tracker.UpstreamHasSynced()
+		r.tracker.Named()
 	}
 	r.running = true
 	p.wg.Go(r.run)
@@ -262,9 +262,9 @@ func (p *Processor) setSyncedLocked() {
 	if p.synced.HasSynced() || !p.opts.Collection.State().Synced {
 		return
 	}
-	p.synced.UpstreamHasSynced()
+	p.synced.Named()
 	for r := range p.listeners {
-		r.tracker.UpstreamHasSynced()
+		r.tracker.Named()
 	}
 }
 

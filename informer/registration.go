@@ -8,13 +8,13 @@ import (
 
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/cache/synctrack"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/buffer"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
 	"github.com/snapcache/snapcache/internal/sleep"
+	"github.com/snapcache/snapcache/internal/synced"
 	"github.com/snapcache/snapcache/store"
 )
 
@@ -28,7 +28,7 @@ type Registration struct {
 	p        *Processor
 	handler  cache.ResourceEventHandler
 	logger   klog.Logger
-	tracker  *synctrack.SingleFileTracker
+	tracker  *synced.Tracker
 	stop     chan struct{} // closed when the subscription ends
 	finished chan struct{} // closed when the handler has returned from its last call
 
@@ -48,7 +48,7 @@ type Registration struct {
 func (p *Processor) newRegistration(h cache.ResourceEventHandler, opts cache.HandlerOptions) *Registration {
 	r := &Registration{
 		p: p, handler: h, logger: ptr.Deref(opts.Logger, klog.Background()),
-		tracker: synctrack.NewSingleFileTracker(fmt.Sprintf("%s + event handler %T", p.opts.Name, h)),
+		tracker: synced.New(fmt.Sprintf("%s + event handler %T", p.opts.Name, h)),
 		stop:    make(chan struct{}), finished: make(chan struct{}),
 		pending: buffer.NewTypedRingGrowing[delivery](buffer.RingGrowingOptions{InitialSize: listenerBuffer}),
 	}

@@ -18,7 +18,6 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/watchlist"
 
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
@@ -62,8 +61,8 @@ var (
 // calls get the context. A call of a client without contexts is abandoned when the context ends:
 // the result is dropped.
 func NewListWatch(lw cache.ListerWatcher, opts ListWatchOptions) *ListWatch {
-	if watchlist.DoesClientNotSupportWatchListSemantics(lw) {
-		opts.WatchList = false
+	if c, ok := lw.(interface{ IsWatchListSemanticsUnSupported() bool }); ok && c.IsWatchListSemanticsUnSupported() {
+		opts.WatchList = false // client-go's reflector asks so too, since 0.35
 	}
 	return &ListWatch{opts: opts, client: cache.ToListerWatcherWithContext(lw)}
 }

@@ -111,16 +111,32 @@ func (c *Cache) open(ctx context.Context) (err error) {
 			"dir", c.opts.Dir, "reason", refused.reason, "error", err, "remedy", refused.remedy)
 		return nil
 	}
-	c.newInformer = informer.NewFunc(c.db, slices.Concat(c.settings, []informer.Option{
-		informer.WithScheme(c.opts.Scheme), informer.WithIdentity(c.cluster.Identity),
-	}, c.opts.Informers)...)
+	c.newInformer = informer.NewFunc(c.db, c.durably()...)
 	return nil
+}
+
+// durably returns the settings of each informer on the file.
+func (c *Cache) durably() []informer.Option {
+	return slices.Concat(c.settings, []informer.Option{
+		informer.WithScheme(c.opts.Scheme), informer.WithIdentity(c.cluster.Identity),
+	}, c.opts.Informers)
 }
 
 // NewInformer makes an informer. It is the value for controller-runtime's cache.Options.NewInformer. If
 // the cache is not durable, NewInformer is client-go's NewSharedIndexInformer.
 func (c *Cache) NewInformer(lw cache.ListerWatcher, example runtime.Object, resync time.Duration, indexers cache.Indexers) cache.SharedIndexInformer {
 	return c.newInformer(lw, example, resync, indexers)
+}
+
+// Constructor returns what makes the informers of a program whose source does not choose them, see
+// [informer.NewConstructor]. If the cache is not durable, it leaves all of them to client-go.
+func (c *Cache) Constructor() informer.Constructor {
+	if c.db == nil {
+		return func(cache.ListerWatcher, runtime.Object, cache.SharedIndexInformerOptions) cache.SharedIndexInformer {
+			return nil
+		}
+	}
+	return informer.NewConstructor(c.db, c.cluster.Server(), c.durably()...)
 }
 
 // Factory returns a factory of informers on the cache. The cache's settings take the place of empty ones

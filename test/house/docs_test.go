@@ -61,7 +61,7 @@ func TestDocsNamePackages(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "docs", "architecture.md"))
 	require.NoError(t, err)
 	named := map[string]bool{}
-	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z0-9/]+)` \\|.*\\| (`.*`) \\|$").FindAllStringSubmatch(string(page), -1) {
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z0-9/-]+)` \\|.*\\| (`.*`) \\|$").FindAllStringSubmatch(string(page), -1) {
 		named[row[1]] = true
 		for file := range strings.SplitSeq(row[2], ", ") {
 			require.FileExists(t, filepath.Join(root, row[1], strings.Trim(file, "`")))

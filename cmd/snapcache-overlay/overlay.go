@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// self is the module of package informer.
+const self = "github.com/snapcache/snapcache"
+
+const clientGo = "k8s.io/client-go"
+
+//go:embed text/program.go.txt
+var programFile []byte
+
+// overlay is the files that are written for one module.
+type overlay struct {
+	program  program
+	out      string   // absolute directory for everything that is written
+	patterns []string // of packages, relative to the working directory
+	version  string   // of snapcache
+	source   string   // directory of snapcache's source in place of version; empty for none
+}
+
+func (o *overlay) file(name string) string { return filepath.Join(o.out, name) }
+
+// write writes the overlay and returns the flags of the go command that use it.
+func (o *overlay) write(ctx context.Context) ([]string, error) {
+	root, err := o.program.root(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(o.out, 0o755); err != nil {
+		return nil, err
+	}
+	for from, to := range map[string]string{"go.mod": "go.mod", "go.sum": "go.sum"} {
+		content, err := os.ReadFile(filepath.Join(root, from))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		if err := os.WriteFile(o.file(to), content, 0o644); err != nil {
+			return nil, err
+		}
+	}
+	all, err := o.program.packages(ctx, o.file("go.mod"), o.patterns)
+	if err != nil {
+		return nil, err
+	}
+	modules, mains := map[string]*module{}, []string(nil)
+	for _, p := range all {
+		if p.Module != nil {
+			modules[p.Module.Path] = p.Module
+		}
+		if p.Name == "main" && !p.DepOnly {
+			mains = append(mains, p.Dir)
+		}
+	}
+	switch {
+	case len(mains) == 0:
+		return nil, fmt.Errorf("there is no main package in %s", strings.Join(o.patterns, " "))
+	case modules[clientGo] == nil:
+		return nil, fmt.Errorf("%s does not use %s", strings.Join(o.patterns, " "), clientGo)
+	}
+	version, err := o.writeClientGo(modules[clientGo])
+	if err != nil {
+		return nil, err
+	}
+	if err := o.require(ctx, version, modules); err != nil {
+		return nil, err
+	}
+	if err := o.writeFiles(mains); err != nil {
+		return nil, err
+	}
+	flags := []string{"-mod=mod", "-modfile=" + o.file("go.mod"), "-overlay=" + o.file("overlay.json")}
+	// Completes go.mod and go.sum, and finds errors of a build now.
+	list := append(append([]string{"list", "-deps"}, flags...), o.patterns...)
+	if _, err := o.program.command(ctx, list...); err != nil {
+		return nil, err
+	}
+	return flags, nil
+}
+
+// writeClientGo writes the client-go of the program, with the constructor, and returns its version.
+func (o *overlay) writeClientGo(m *module) (version string, err error) {
+	if r := m.Replace; r != nil {
+		if r.Path != clientGo {
+			return "", fmt.Errorf("go.mod replaces %s by %s: the command needs a released one", clientGo, r.Path)
+		}
+		m = r
+	}
+	return m.Version, copyClientGo(m.Dir, m.Version, o.file("client-go"))
+}
+
+// require adds snapcache to go.mod, and keeps the versions of the modules that belong to client-go.
+func (o *overlay) require(ctx context.Context, version string, modules map[string]*module) error {
+	edit := []string{"mod", "edit", "-require=" + self + "@" + o.version, "-replace=" + clientGo + "=" + o.file("client-go")}
+	if o.source != "" {
+		edit = append(edit, "-replace="+self+"="+o.source)
+	}
+	// client-go needs them, and snapcache a package of theirs that the program may not use.
+	pins := map[string]string{"k8s.io/api": version, "k8s.io/apimachinery": version}
+	for _, m := range modules {
+		switch {
+		case m.Replace != nil:
+			delete(pins, m.Path)
+		case !m.Main && m.Path != clientGo && pinned(m.Path):
+			pins[m.Path] = m.Version
+		}
+	}
+	for path, version := range pins {
+		edit = append(edit, "-replace="+path+"="+path+"@"+version)
+	}
+	_, err := o.program.command(ctx, append(edit, o.file("go.mod"))...)
+	return err
+}
+
+// pinned reports whether a module has to fit client-go's version.
+func pinned(path string) bool {
+	switch {
+	case path == "k8s.io/utils", strings.HasPrefix(path, "k8s.io/klog"):
+		return false
+	}
+	return strings.HasPrefix(path, "k8s.io/") || strings.HasPrefix(path, "sigs.k8s.io/")
+}
+
+// writeFiles writes the file that links snapcache into each main package, and the list of them for the go command.
+func (o *overlay) writeFiles(mains []string) error {
+	if err := os.WriteFile(o.file("program.go"), programFile, 0o644); err != nil {
+		return err
+	}
+	var list struct{ Replace map[string]string }
+	list.Replace = map[string]string{}
+	for _, dir := range mains {
+		list.Replace[filepath.Join(dir, "informers_snapcache.go")] = o.file("program.go")
+	}
+	text, err := json.MarshalIndent(list, "", "\t")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(o.file("overlay.json"), text, 0o644)
+}
