@@ -38,17 +38,22 @@ var counted = regexp.MustCompile(`counted: (.*)`)
 // test runs the tests of a server, without those that passed before.
 func test(ctx context.Context, root string, server controlplane.Server, short bool, before *result) (*result, error) {
 	r := &result{Server: server, When: time.Now().UTC().Truncate(time.Minute), Revision: revision(ctx, root), Counted: map[string]int{}}
+	tests := testsOf(server, short)
 	if before != nil {
+		for folder, names := range tests {
+			if tests[folder] = before.left(folder, names); len(tests[folder]) == 0 {
+				delete(tests, folder)
+			}
+		}
+		if len(tests) == 0 {
+			return before, nil
+		}
 		r.Passed, r.Counted = slices.Clone(before.Passed), maps.Clone(before.Counted)
 		if !strings.Contains(before.Revision, r.Revision) {
 			r.Revision = before.Revision + " " + r.Revision
 		}
 	}
-	for folder, names := range testsOf(server, short) {
-		names = r.left(folder, names)
-		if len(names) == 0 {
-			continue
-		}
+	for folder, names := range tests {
 		if err := r.run(ctx, filepath.Join(root, "test"), folder, names); err != nil {
 			return nil, err
 		}
