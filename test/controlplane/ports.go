@@ -70,7 +70,7 @@ func reserveNumber(dir string, number int) (port, error) {
 		lock.Close()
 		return port{}, fmt.Errorf("reserve port %d: %w", number, err)
 	}
-	if err := l.Close(); err != nil {
+	if err := CloseListener(l); err != nil {
 		lock.Close()
 		return port{}, fmt.Errorf("reserve port %d: %w", number, err)
 	}

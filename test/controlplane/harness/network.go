@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/snapcache/snapcache/test/controlplane"
 )
 
 // Network is the way to a server, which can be cut while the server keeps running. A client sees a cut network as a
@@ -100,7 +102,7 @@ func (n *Network) open(silent bool) {
 func (n *Network) Down() {
 	n.mu.Lock()
 	if n.listener != nil {
-		_ = n.listener.Close()
+		_ = controlplane.CloseListener(n.listener)
 		n.listener = nil
 	}
 	for c := range n.conns {
