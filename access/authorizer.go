@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"time"
@@ -58,8 +59,7 @@ func NewAuthorizer(opts AuthorizerOptions) *Authorizer {
 
 // decision is the decision on a request. It is immutable.
 type decision struct {
-	allowed  bool
-	reason   string
+	status   authorizationv1.SubjectAccessReviewStatus
 	at       time.Time
 	reviewed bool         // by the server
 	failed   bool         // the server was asked, and gave no answer
@@ -91,25 +91,34 @@ func (a *Authorizer) Authorize(ctx context.Context, ask Request) error {
 	if c.Local {
 		return nil
 	}
+	d, err := a.judge(ctx, ask, c)
+	switch {
+	case err != nil:
+		return err
+	case d.status.Allowed, ask.Forwarded && !d.reviewed: // the latter until the server can be asked
+		return nil
+	}
+	if spec := ask.spec(c); a.logged.Allow(requestID(spec), a.opts.Clock.Now()) {
+		a.logRefusal(spec, d)
+	}
+	return ask.forbidden(c.User.Username, d.status.Reason)
+}
+
+// judge returns the decision on a request of a caller that the cluster knows. The error is a kube-apiserver's for
+// ErrBusy.
+func (a *Authorizer) judge(ctx context.Context, ask Request, c *Caller) (*decision, error) {
 	if all, ok := ask.all(); ok {
 		spec := all.spec(c)
-		if d, err := a.decide(ctx, all, requestID(spec), spec); err == nil && d.allowed {
-			return nil
+		if d, err := a.decide(ctx, all, requestID(spec), spec); err == nil && d.status.Allowed {
+			return d, nil
 		}
 	}
 	spec := ask.spec(c)
-	id := requestID(spec)
-	d, err := a.decide(ctx, ask, id, spec)
-	switch {
-	case err != nil:
-		return apierrors.NewTooManyRequests(err.Error(), 1)
-	case d.allowed, ask.Forwarded && !d.reviewed: // the latter until the server can be asked
-		return nil
+	d, err := a.decide(ctx, ask, requestID(spec), spec)
+	if err != nil {
+		return nil, apierrors.NewTooManyRequests(err.Error(), 1)
 	}
-	if a.logged.Allow(id, a.opts.Clock.Now()) {
-		a.logRefusal(spec, d)
-	}
-	return ask.forbidden(c.User.Username, d.reason)
+	return d, nil
 }
 
 // decide returns a decision on a request, with its ID and its review, that is young enough for it. The
@@ -142,7 +151,7 @@ func (a *Authorizer) decide(ctx context.Context, ask Request, id string, spec au
 }
 
 func (a *Authorizer) logRefusal(spec authorizationv1.SubjectAccessReviewSpec, d *decision) {
-	log := a.opts.Log.With("user", spec.User, "reason", d.reason)
+	log := a.opts.Log.With("user", spec.User, "reason", d.status.Reason)
 	if n := spec.NonResourceAttributes; n != nil {
 		log.Info("refused", "verb", n.Verb, "path", n.Path)
 		return
@@ -166,9 +175,10 @@ func (a *Authorizer) review(ctx context.Context, id string, spec authorizationv1
 	case err != nil:
 		return nil, nil //nolint:nilnil,nilerr // it is decided here
 	}
-	d := &decision{allowed: status.Allowed && !status.Denied, reason: status.Reason, reviewed: true}
-	byRules := d.allowed && (strings.HasPrefix(d.reason, reasonRBAC) || a.opts.Rules.allow(spec))
-	a.opts.Decisions.note(id, spec.User, d.allowed, byRules, a.opts.Clock.Now())
+	status.Allowed = status.Allowed && !status.Denied
+	d := &decision{status: status, reviewed: true}
+	byRules := status.Allowed && (strings.HasPrefix(status.Reason, reasonRBAC) || a.opts.Rules.allow(spec))
+	a.opts.Decisions.note(id, spec.User, status.Allowed, byRules, a.opts.Clock.Now())
 	return d, nil
 }
 
@@ -176,13 +186,16 @@ func (a *Authorizer) review(ctx context.Context, id string, spec authorizationv1
 // was asked: they may have changed since. Everything else that it allowed, such as by the node authorizer,
 // is remembered.
 func (a *Authorizer) remembered(id string, spec authorizationv1.SubjectAccessReviewSpec, now time.Time) *decision {
-	if a.opts.Rules.allow(spec) {
-		return &decision{allowed: true}
+	var status authorizationv1.SubjectAccessReviewStatus
+	switch {
+	case a.opts.Rules.allow(spec):
+		status.Allowed, status.Reason = true, "the cluster can't be asked: the cached RBAC objects allow it"
+	case a.opts.Decisions.allowed(id, now, a.opts.Rules.version() != rulesVersion{}):
+		status.Allowed, status.Reason = true, "the cluster can't be asked: it has allowed it lately"
+	default:
+		status.Reason = "the cluster can't be asked, and has not allowed it lately"
 	}
-	if a.opts.Decisions.allowed(id, now, a.opts.Rules.version() != rulesVersion{}) {
-		return &decision{allowed: true}
-	}
-	return &decision{reason: "the cluster can't be asked, and has not allowed it lately"}
+	return &decision{status: status}
 }
 
 // maxID limits the bytes that a request's identity takes in memory: its path and its selectors may be long.
@@ -195,11 +208,17 @@ func requestID(spec authorizationv1.SubjectAccessReviewSpec) string {
 	add := func(values ...string) { b = appendAll(b, values...) }
 	if r := spec.ResourceAttributes; r != nil {
 		add(r.Verb, r.Group, r.Version, r.Resource, r.Subresource, r.Namespace, r.Name)
-		if r.FieldSelector != nil {
-			add("fields", r.FieldSelector.RawSelector)
+		if f := r.FieldSelector; f != nil {
+			add("fields", f.RawSelector)
+			if len(f.Requirements) > 0 { // of a review
+				add("required", fmt.Sprintf("%q", f.Requirements))
+			}
 		}
-		if r.LabelSelector != nil {
-			add("labels", r.LabelSelector.RawSelector)
+		if l := r.LabelSelector; l != nil {
+			add("labels", l.RawSelector)
+			if len(l.Requirements) > 0 {
+				add("required", fmt.Sprintf("%q", l.Requirements))
+			}
 		}
 	}
 	if r := spec.NonResourceAttributes; r != nil {

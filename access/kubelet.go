@@ -25,7 +25,7 @@ type Kubelet struct {
 
 // NewKubelet returns the Kubelet of a node.
 func NewKubelet(node string, authority *x509.Certificate) *Kubelet {
-	k := &Kubelet{name: "system:node:" + node, authority: authority, roots: x509.NewCertPool()}
+	k := &Kubelet{name: nodeUser + node, authority: authority, roots: x509.NewCertPool()}
 	k.roots.AddCert(authority)
 	return k
 }

@@ -54,20 +54,26 @@ func (r *Rules) version() (all rulesVersion) {
 
 // allow reports whether the objects allow a request.
 func (r *Rules) allow(spec authorizationv1.SubjectAccessReviewSpec) bool {
+	s := r.current()
+	return s != nil && s.allow(spec)
+}
+
+// current returns the objects as they are now; nil if one of the collections is not complete.
+func (r *Rules) current() *ruleset {
 	version := r.version()
 	if version == (rulesVersion{}) {
-		return false
+		return nil
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.built == nil || r.built.version != version {
 		built, err := build(version)
 		if err != nil {
-			return false
+			return nil
 		}
 		r.built = built
 	}
-	return r.built.allow(spec)
+	return r.built
 }
 
 // build reads the objects. A corrupt one allows nothing. They may be newer than the version, which
@@ -120,7 +126,7 @@ func intact(c store.Collection) iter.Seq2[*object.Object, error] {
 	}
 }
 
-// ruleset is the RBAC objects of one moment, indexed for requests.
+// ruleset is the RBAC objects of one moment, indexed for requests. It is immutable once it is built.
 type ruleset struct {
 	version rulesVersion
 	roles   map[string][]rbacv1.PolicyRule // by key

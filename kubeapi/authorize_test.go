@@ -143,7 +143,7 @@ func TestMetricsAreNotForwarded(t *testing.T) {
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, s) })
 	}
 	w.server.opts.Scrape, w.server.opts.Forward = text("metrics"), everything{text("forwarded")}
-	h := w.server.Forwarding(w.server)
+	h := w.server.WithBodies(w.server)
 	for _, tc := range []struct{ method, path, want string }{
 		{"GET", "/metrics", "metrics"},
 		{"POST", "/metrics", "forwarded"},

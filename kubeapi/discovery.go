@@ -38,10 +38,11 @@ func (c *catalog) documents(unknown []schema.GroupVersion) (*discovery.Documents
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.docs == nil || !slices.Equal(c.documented, all) || !slices.Equal(c.undocumented, unknown) {
-		resources := make([]discovery.Resource, len(all))
-		for i, s := range all {
-			resources[i] = discovery.Resource{Info: s.info, Description: *s.desc}
+		resources := make([]discovery.Resource, 0, len(all)+len(reviews))
+		for _, s := range all {
+			resources = append(resources, discovery.Resource{Info: s.info, Description: *s.desc})
 		}
+		resources = append(resources, reviews...)
 		c.docs, c.documented, c.undocumented = discovery.New(resources, unknown...), all, unknown
 	}
 	return c.docs, nil

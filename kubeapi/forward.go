@@ -23,15 +23,12 @@ type Forwarder interface {
 	http.Handler
 }
 
-// Forwarding returns a handler that forwards the requests that s does not answer from the cache, see route,
-// and serves the others by local, which is s or a handler around it. Without Options.Forward it is local.
-func (s *Server) Forwarding(local http.Handler) http.Handler {
-	if s.opts.Forward == nil {
-		return local
-	}
+// WithBodies returns a handler of the requests whose body counts, forwarded ones and reviews, see route. It
+// serves the others by local, which is s or a handler around it.
+func (s *Server) WithBodies(local http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		x := s.resolve(r)
-		if x.decision.by == byServer {
+		if x.decision.by == byServer || x.decision.by == byReview {
 			s.answer(w, x)
 			return
 		}

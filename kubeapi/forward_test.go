@@ -160,7 +160,7 @@ func TestForwards(t *testing.T) {
 				if tc.method == "POST" {
 					body = "{}"
 				}
-				s.Forwarding(s).ServeHTTP(w, httptest.NewRequest(tc.method, tc.uri, strings.NewReader(body)))
+				s.WithBodies(s).ServeHTTP(w, httptest.NewRequest(tc.method, tc.uri, strings.NewReader(body)))
 				away := f != nil && f.takes && (tc.want == forwarded || tc.want == documents && f.reaches)
 				if away {
 					require.Equal(t, []string{tc.uri}, f.paths)
@@ -182,7 +182,7 @@ func TestForwardsDocumentsOnlyIfAllowed(t *testing.T) {
 		f := &forwarder{takes: true, reaches: true}
 		s, asked := partly(t, f, false)
 		w := httptest.NewRecorder()
-		s.Forwarding(s).ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+		s.WithBodies(s).ServeHTTP(w, httptest.NewRequest("GET", path, nil))
 		require.Equal(t, http.StatusForbidden, w.Code)
 		require.Equal(t, []string{"get " + path}, *asked)
 		require.Empty(t, f.paths)
@@ -195,7 +195,7 @@ func TestHealthIsNotForwarded(t *testing.T) {
 		f := &forwarder{takes: true, reaches: true}
 		s, _ := partly(t, f, false)
 		w := httptest.NewRecorder()
-		s.Forwarding(s).ServeHTTP(w, httptest.NewRequest("POST", path, nil))
+		s.WithBodies(s).ServeHTTP(w, httptest.NewRequest("POST", path, nil))
 		require.Equal(t, "ok", w.Body.String())
 		require.Empty(t, f.paths)
 	}
@@ -246,7 +246,7 @@ func TestForwardsUncachedObjects(t *testing.T) {
 				},
 			})
 			a := httptest.NewRecorder()
-			s.Forwarding(s).ServeHTTP(a, httptest.NewRequest("GET", tc.path, nil))
+			s.WithBodies(s).ServeHTTP(a, httptest.NewRequest("GET", tc.path, nil))
 			require.Equal(t, tc.want, a.Code)
 			if tc.want == http.StatusTeapot {
 				require.Empty(t, a.Header(), "the age is that of the cache")
@@ -294,7 +294,7 @@ func TestForwardedWatchRightWithdrawn(t *testing.T) {
 				go func() {
 					defer close(over)
 					defer func() { require.Equal(t, http.ErrAbortHandler, recover()) }()
-					s.Forwarding(s).ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, tc.method, tc.uri, nil))
+					s.WithBodies(s).ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, tc.method, tc.uri, nil))
 				}()
 				time.Sleep(time.Hour)
 				refused.Store(tc.refused)
@@ -353,7 +353,7 @@ func TestForwardedMetrics(t *testing.T) {
 		}
 	})
 	s := New(Options{Collections: func() []*Collection { return nil }, Forward: &forwarder{takes: true, reaches: true, answer: h}})
-	server := httptest.NewServer(s.Forwarding(s))
+	server := httptest.NewServer(s.WithBodies(s))
 	defer server.Close()
 	for _, tc := range []struct {
 		method, path string

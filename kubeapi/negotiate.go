@@ -101,11 +101,14 @@ func (f form) check() error {
 }
 
 // send answers with JSON.
-func send(w http.ResponseWriter, body []byte) error {
+func send(w http.ResponseWriter, body []byte) error { return sendAs(w, http.StatusOK, body) }
+
+// sendAs answers with a code and JSON.
+func sendAs(w http.ResponseWriter, code int, body []byte) error {
 	h := w.Header()
 	setJSON(h)
 	h.Set("Content-Length", strconv.Itoa(len(body)))
-	w.WriteHeader(http.StatusOK)
+	w.WriteHeader(code)
 	_, err := w.Write(body)
 	return err
 }

@@ -25,6 +25,7 @@ const (
 	byVersion
 	byOpenAPI
 	byDiscovery
+	byReview     // of the caller's own rights
 	byObject     // a get
 	byCollection // a list or a watch
 )
@@ -32,7 +33,7 @@ const (
 // limited reports whether the requests that are answered at once are limited. The server limits forwarded
 // ones.
 func (a answerer) limited() bool {
-	return a == refused || a == byDiscovery || a == byObject || a == byCollection
+	return a == refused || a == byDiscovery || a == byReview || a == byObject || a == byCollection
 }
 
 // decision is who answers a request.
@@ -52,7 +53,7 @@ type decision struct {
 	refresh func(context.Context)
 }
 
-// resolved is the key of a request in its context, after Forwarding.
+// resolved is the key of a request in its context, after WithBodies.
 type resolved struct{ *Server }
 
 // resolve returns a request with the decision on it, which is made once.
@@ -81,6 +82,8 @@ func (s *Server) route(r *request) decision {
 		return decision{by: byHealth, open: true}
 	case r.kind == forMetrics && get && s.opts.Scrape != nil: // never the server's
 		return decision{by: byMetrics}
+	case r.isReview(): // likewise
+		return decision{by: byReview, open: true}
 	}
 	takes := s.opts.Forward != nil && s.opts.Forward.Takes(r.Request)
 	switch {
@@ -104,6 +107,8 @@ func (s *Server) route(r *request) decision {
 		return decision{err: err}
 	case len(of) == 0 && takes:
 		return forwarded
+	case r.path.reviewed() != "":
+		return decision{err: r.noReview()}
 	case len(of) == 0 && unknown.find(r.path) != nil:
 		return decision{err: unknown.find(r.path).err()}
 	case len(of) == 0:

@@ -50,6 +50,10 @@ GET //api/v1/pods                                      | cache > server! | 403 >
 HEAD,POST,DELETE,OPTIONS,get /api/v1/namespaces/a/pods | 405 > server!   | 405 > server!   | 405 > server!
 PUT,PATCH,DELETE,HEAD /api/v1/namespaces/a/pods/x      | 405 > server!   | 405 > server!   | 405 > server!
 POST /api/v1/namespaces/a/pods/x/exec                  | 405 > server!   | 405 > server!   | 405 > server!
+POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews | review!
+GET /apis/authorization.k8s.io/v1/selfsubjectaccessreviews | 405 > server!
+POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews/x | 404 > server!
+POST /apis/authorization.k8s.io/v1/namespaces/a/selfsubjectaccessreviews | 404 > server!
 GET /api/v1/services                                   | 404 > server!
 GET /api,/apis,/api/v1,/apis/none.io/v1                | discovery > discovery > server
 GET /openapi/v2                                        | discovery > discovery > server
@@ -127,7 +131,7 @@ func TestRoute(t *testing.T) {
 func routed(d decision) string {
 	text := map[answerer]string{
 		byServer: "server", byHealth: "health", byMetrics: "metrics", byVersion: "version", byOpenAPI: "openapi",
-		byDiscovery: "discovery", byObject: "cache", byCollection: "cache",
+		byDiscovery: "discovery", byReview: "review", byObject: "cache", byCollection: "cache",
 	}[d.by]
 	switch {
 	case errors.Is(d.err, errNoPage):
@@ -154,7 +158,7 @@ func TestRefreshedRequestIsForwarded(t *testing.T) {
 	s := New(Options{Collections: func() []*Collection { return []*Collection{c} }, Forward: f})
 	a := httptest.NewRecorder()
 	const uri = "/api/v1/pods?fieldSelector=metadata.labels.app%3Dweb"
-	s.Forwarding(s).ServeHTTP(a, httptest.NewRequest(http.MethodGet, uri, nil))
+	s.WithBodies(s).ServeHTTP(a, httptest.NewRequest(http.MethodGet, uri, nil))
 	require.Equal(t, http.StatusTeapot, a.Code, a.Body)
 	require.Equal(t, []string{uri}, f.paths)
 }

@@ -7,6 +7,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/semaphore"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/access"
@@ -39,7 +41,15 @@ type Options struct {
 	// while they last.
 	Authorize func(context.Context, access.Request) error
 
-	// Forward answers requests that the cache can't, see Server.Forwarding; nil if nothing does.
+	// Review returns the decision that Authorize would make on a request of the context's caller, as the
+	// status of a review; nil as Authorize. Its error has a Status.
+	Review func(context.Context, access.Request) (authorizationv1.SubjectAccessReviewStatus, error)
+
+	// OwnRules returns the rules of the context's caller in a namespace, as the status of a review. If not
+	// all are known, they are those about the cached resources. Nil as Authorize.
+	OwnRules func(ctx context.Context, namespace string, cached []schema.GroupVersionResource) authorizationv1.SubjectRulesReviewStatus
+
+	// Forward answers requests that the cache can't, see Server.WithBodies; nil if nothing does.
 	Forward Forwarder
 
 	// SpoolDir is the directory for answers that are too large for memory, as unlinked files. If it
@@ -115,6 +125,8 @@ func (s *Server) answer(w http.ResponseWriter, r *request) {
 		s.opts.Scrape.ServeHTTP(w, r.Request)
 	case byDiscovery:
 		s.discovery(w, r)
+	case byReview:
+		s.review(w, r)
 	case byObject:
 		s.observe(w, r, d.of[0], func(w http.ResponseWriter) error {
 			err := s.get(w, r, d)

@@ -32,7 +32,8 @@ func apiHandler(db store.DB) (http.Handler, error) {
 			Staleness:   func() kubeapi.Staleness { return kubeapi.Staleness{Policy: kubeapi.Serve} }, // a file is asked for its own time
 		}
 	}
-	return kubeapi.New(kubeapi.Options{Collections: func() []*kubeapi.Collection { return collections }}), nil
+	server := kubeapi.New(kubeapi.Options{Collections: func() []*kubeapi.Collection { return collections }})
+	return server.WithBodies(serving.DiscardBody(server)), nil
 }
 
 // about returns the description of a collection's resource and its state; zero if they can't be read. The

@@ -86,7 +86,7 @@ func serveFile(c *cli.Context) error {
 		if err != nil {
 			return err
 		}
-		servers[listener] = serving.NewServer(serving.Local(handler), log)
+		servers[listener] = serving.NewBodyServer(serving.Local(handler), log)
 	}
 	kubeconfig := ""
 	if address != "" || socket == "" {
@@ -103,7 +103,7 @@ func serveFile(c *cli.Context) error {
 		if err != nil {
 			return err
 		}
-		servers[listener] = serving.NewServer(serving.Authenticate(access.NewAuthenticator(access.AuthenticatorOptions{Token: credentials.Token}), handler), log)
+		servers[listener] = serving.NewBodyServer(serving.Authenticate(access.NewAuthenticator(access.AuthenticatorOptions{Token: credentials.Token}), handler), log)
 		if kubeconfig, err = writeKubeconfig(dir, listener.Addr().String()); err != nil {
 			return err
 		}

@@ -22,6 +22,7 @@ import (
 var wallTime = map[string]string{
 	"access/authenticator.go":                           "compared: TestTokens_WrongClock, TestAudiences_WrongClock",
 	"access/authorizer.go":                              "compared: TestDecisions_WrongClock",
+	"access/ownrules.go":                                "compared: TestDecisions_WrongClock",
 	"agent/agent.go":                                    "shown",
 	"agent/internal/backup/backup.go":                   "compared: TestSchedule_WrongClock, TestSchedule_WrongClock_NeverLate",
 	"agent/internal/collection/describe.go":             "monotonic",
@@ -70,6 +71,7 @@ var wallTime = map[string]string{
 	"kubeapi/cursor.go":                         "monotonic",
 	"kubeapi/serving/server.go":                 "monotonic",
 	"kubeapi/serving/users.go":                  "monotonic",
+	"kubeapi/subjectreview.go":                  "shown",
 	"kubeapi/tokens/handler.go":                 "compared: TestTokenNotRepeated",
 	"kubeapi/watch.go":                          "monotonic",
 	"localapi/changes.go":                       "compared: TestChanges_WrongClock",

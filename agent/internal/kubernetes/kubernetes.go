@@ -138,7 +138,8 @@ func (a *API) openCredentials(opts *kubeapi.Options) (err error) {
 	if a.access, err = openAccess(a.opts, callers); err != nil {
 		return fmt.Errorf("access: %w", err)
 	}
-	a.callers, opts.Authorize = a.access.callers, a.access.authorizer.Authorize
+	authorizer := a.access.authorizer
+	a.callers, opts.Authorize, opts.Review, opts.OwnRules = a.access.callers, authorizer.Authorize, authorizer.Review, authorizer.OwnRules
 	if err := a.openForward(opts); err != nil {
 		return errors.Join(err, a.Close())
 	}
@@ -146,7 +147,10 @@ func (a *API) openCredentials(opts *kubeapi.Options) (err error) {
 }
 
 // Local returns a handler for callers that this machine lets in.
-func (a *API) Local() http.Handler { return serving.Local(a.users.Limit(a.Handler)) }
+func (a *API) Local() http.Handler { return serving.Local(a.users.Limit(a.withBodies())) }
+
+// withBodies returns the handler for requests with their bodies.
+func (a *API) withBodies() http.Handler { return a.server.WithBodies(serving.DiscardBody(a.Handler)) }
 
 // Close closes the stores of the API.
 func (a *API) Close() error {
@@ -222,7 +226,7 @@ func (a *API) Listen() (listeners []Listener, err error) {
 		if err != nil {
 			return listeners, err
 		}
-		listeners = append(listeners, Listener{socket, serving.NewServer(a.Local(), a.opts.Log)})
+		listeners = append(listeners, Listener{socket, serving.NewBodyServer(a.Local(), a.opts.Log)})
 		a.opts.Log.Info("serving the Kubernetes API", "socket", cfg.Socket)
 	}
 	if cfg.Address != "" {
@@ -230,8 +234,7 @@ func (a *API) Listen() (listeners []Listener, err error) {
 		if err != nil {
 			return listeners, err
 		}
-		h := a.server.Forwarding(serving.DiscardBody(a.Handler))
-		listeners = append(listeners, Listener{tcp, serving.NewBodyServer(serving.Authenticate(a.callers, a.users.Limit(h)), a.opts.Log)})
+		listeners = append(listeners, Listener{tcp, serving.NewBodyServer(serving.Authenticate(a.callers, a.users.Limit(a.withBodies())), a.opts.Log)})
 		a.opts.Log.Info("serving the Kubernetes API", "address", cfg.Address)
 	}
 	return listeners, nil

@@ -16,20 +16,20 @@ import (
 
 var (
 	pods = Resource{
-		store.Info{Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true},
-		store.Description{Singular: "pod", ShortNames: []string{"po"}, Categories: []string{"all"}, Subresources: []string{"status", "resize"}},
+		Info:        store.Info{Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true},
+		Description: store.Description{Singular: "pod", ShortNames: []string{"po"}, Categories: []string{"all"}, Subresources: []string{"status", "resize"}},
 	}
 	deployments = Resource{
-		store.Info{Group: "apps", Version: "v1", Resource: "deployments", Kind: "Deployment", Namespaced: true},
-		store.Description{Singular: "deployment", ShortNames: []string{"deploy"}},
+		Info:        store.Info{Group: "apps", Version: "v1", Resource: "deployments", Kind: "Deployment", Namespaced: true},
+		Description: store.Description{Singular: "deployment", ShortNames: []string{"deploy"}},
 	}
 )
 
 // till is a custom resource in a version.
 func till(version string) Resource {
 	return Resource{
-		store.Info{Group: "acme.example.com", Version: version, Resource: "deployments", Kind: "Till"},
-		store.Description{Singular: "till", Custom: true},
+		Info:        store.Info{Group: "acme.example.com", Version: version, Resource: "deployments", Kind: "Till"},
+		Description: store.Description{Singular: "till", Custom: true},
 	}
 }
 

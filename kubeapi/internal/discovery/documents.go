@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	apidiscovery "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,6 +21,9 @@ import (
 type Resource struct {
 	store.Info
 	store.Description
+
+	// Verbs are the verbs that the API offers; nil for those of a resource that is read.
+	Verbs metav1.Verbs
 }
 
 // Documents are the discovery documents of a set of resources. They are immutable and safe for
@@ -30,7 +34,13 @@ type Documents struct {
 	empty  bool
 }
 
-// Empty reports whether no resource is served.
+// Has reports whether there is a document at a path.
+func (d *Documents) Has(path string) bool {
+	_, ok := d.byPath[strings.TrimSuffix(path, "/")]
+	return ok
+}
+
+// Empty reports whether no resource is served that can be read.
 func (d *Documents) Empty() bool { return d.empty }
 
 // IsStale reports whether nothing is known of the resources in a version, which is listed all the same.
@@ -52,7 +62,7 @@ type document struct {
 // served: clients then know that the list is not complete, and leave them out. Of a version with
 // others they would ignore these too, so it is not stale.
 func New(resources []Resource, unknown ...schema.GroupVersion) *Documents {
-	d := &Documents{byPath: map[string]document{}, empty: len(resources) == 0}
+	d := &Documents{byPath: map[string]document{}, empty: !slices.ContainsFunc(resources, isRead)}
 	groups := collect(resources)
 	for _, gv := range unknown {
 		if groups[gv.Group] == nil {
@@ -184,6 +194,17 @@ func (g group) sorted() []string {
 	return slices.SortedFunc(maps.Keys(g), func(a, b string) int { return version.CompareKubeAwareVersionStrings(b, a) })
 }
 
+// isRead reports whether a resource can be read.
+func isRead(r Resource) bool { return r.Verbs == nil }
+
+// offered returns the verbs of a resource.
+func (r Resource) offered() metav1.Verbs {
+	if isRead(r) {
+		return verbs
+	}
+	return r.Verbs
+}
+
 func typeMeta(kind string) metav1.TypeMeta { return metav1.TypeMeta{Kind: kind, APIVersion: "v1"} }
 
 // encode returns the JSON of a document, with the newline at its end that a kube-apiserver sends.
@@ -195,7 +216,7 @@ func encode(document any) []byte {
 	return append(raw, '\n')
 }
 
-// The verbs that the API offers for a resource, and for a subresource.
+// The verbs that the API offers for a resource that is read, and for its subresources.
 var (
 	verbs            = metav1.Verbs{"get", "list", "watch"}
 	subresourceVerbs = metav1.Verbs{"get"}
@@ -208,7 +229,7 @@ func (r Resource) legacy() []metav1.APIResource {
 		SingularName: r.Singular,
 		Namespaced:   r.Namespaced,
 		Kind:         r.Kind,
-		Verbs:        verbs,
+		Verbs:        r.offered(),
 		ShortNames:   r.ShortNames,
 		Categories:   r.Categories,
 	}}
@@ -231,7 +252,7 @@ func (r Resource) aggregated() apidiscovery.APIResourceDiscovery {
 		ResponseKind:     kind,
 		Scope:            apidiscovery.ScopeCluster,
 		SingularResource: r.Singular,
-		Verbs:            verbs,
+		Verbs:            r.offered(),
 		ShortNames:       r.ShortNames,
 		Categories:       r.Categories,
 	}

@@ -21,8 +21,7 @@ var aggregatedKind = schema.GroupVersionKind{Group: "apidiscovery.k8s.io", Versi
 // Serve answers a GET of a document, indented if pretty is set. If there is no document at the
 // path of the request, such as the path of an unknown group, Serve returns false and writes nothing.
 func (d *Documents) Serve(w http.ResponseWriter, r *http.Request, pretty bool) (ok bool) {
-	path := strings.TrimSuffix(r.URL.Path, "/")
-	doc, ok := d.byPath[path]
+	doc, ok := d.byPath[strings.TrimSuffix(r.URL.Path, "/")]
 	if !ok {
 		return false
 	}
