@@ -71,9 +71,9 @@ func (s *Server) resolve(r *http.Request) *request {
 //
 // A request that the cache can't answer is forwarded, if the Forwarder takes requests of the caller. A forwarded
 // request is not authorized here: the server does that, by the path and the credentials as they came.
-// Whatever is answered here is authorized here, except for health, and so are documents wherever they come
-// from: the decision is then remembered for the time without the server. A watch is authorized again here
-// while it lasts, wherever its events come from.
+// Whatever is answered here is authorized here, except for health and reviews of the caller's own rights, and
+// so are documents wherever they come from: the decision is then remembered for the time without the server. A
+// watch is authorized again here while it lasts, wherever its events come from.
 func (s *Server) route(r *request) decision {
 	forwarded := decision{by: byServer, open: true}
 	get := r.Method == http.MethodGet

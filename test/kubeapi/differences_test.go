@@ -71,7 +71,7 @@ var differences = []difference{
 		},
 	},
 	{
-		what:  "Discovery has only cached resources, the verbs `get`, `list` and `watch`, no `storageVersionHash`, and the address that the client used.",
+		what:  "Discovery has only cached resources with the verbs `get`, `list` and `watch`, and reviews of one's own rights; no `storageVersionHash`; and the address that the client used.",
 		why:   "Clients see what they can have here.",
 		adapt: adaptDiscovery,
 	},

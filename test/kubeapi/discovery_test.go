@@ -35,6 +35,9 @@ func adaptDiscovery(_ request, server, cached *answer) bool {
 		gv, _ := schema.ParseGroupVersion(document["groupVersion"].(string))
 		filter(document, "resources", func(r map[string]any) bool {
 			delete(r, "storageVersionHash")
+			if isReview(gv.WithResource(r["name"].(string))) {
+				return true
+			}
 			name, sub, isSub := strings.Cut(r["name"].(string), "/")
 			return isServed(gv.WithResource(name)) && (!isSub || slices.Contains(wholeObjects, sub)) && readOnly(r)
 		})
@@ -44,6 +47,9 @@ func adaptDiscovery(_ request, server, cached *answer) bool {
 			filter(group, "versions", func(version map[string]any) bool {
 				gv := schema.GroupVersion{Group: name, Version: version["version"].(string)}
 				filter(version, "resources", func(r map[string]any) bool {
+					if isReview(gv.WithResource(r["resource"].(string))) {
+						return true
+					}
 					filter(r, "subresources", func(sub map[string]any) bool {
 						return slices.Contains(wholeObjects, sub["subresource"].(string)) && readOnly(sub)
 					})
@@ -64,7 +70,7 @@ func keepVersions(group map[string]any, name any) {
 	filter(group, "versions", func(version map[string]any) bool {
 		return slices.ContainsFunc(shared.resources, func(r *resource) bool {
 			return r.Group == name && r.Version == version["version"]
-		})
+		}) || name == "authorization.k8s.io" || name == "authentication.k8s.io"
 	})
 }
 
@@ -73,6 +79,11 @@ func readOnly(r map[string]any) bool {
 	verbs := slices.DeleteFunc(list(r, "verbs"), func(verb any) bool { return verb != "get" && verb != "list" && verb != "watch" })
 	r["verbs"] = verbs
 	return len(verbs) > 0
+}
+
+// isReview reports whether a resource is one of the reviews of the caller's own rights.
+func isReview(gvr schema.GroupVersionResource) bool {
+	return slices.Contains([]string{"selfsubjectaccessreviews", "selfsubjectrulesreviews", "selfsubjectreviews"}, gvr.Resource)
 }
 
 func isServed(gvr schema.GroupVersionResource) bool {

@@ -69,8 +69,6 @@ var forwardedSteps = []step{
 	{name: "eviction", method: "POST", path: "/api/v1/namespaces/NS/pods/p/eviction?dryRun=All", body: `{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":"p"}}`},
 	{name: "event", method: "POST", path: "/api/v1/namespaces/NS/events", body: `{"apiVersion":"v1","kind":"Event","metadata":{"name":"e"},"involvedObject":{"kind":"Pod","name":"p","namespace":"NS"},"reason":"R"}`},
 	{name: "token", method: "POST", path: "/api/v1/namespaces/NS/serviceaccounts/default/token", body: `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{"expirationSeconds":600}}`},
-	{name: "own access", method: "POST", path: "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body: `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","spec":{"resourceAttributes":{"verb":"create","resource":"pods","namespace":"NS"}}}`},
-	{name: "own name", method: "POST", path: "/apis/authentication.k8s.io/v1/selfsubjectreviews", body: `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`},
 	{name: "not cached", method: "GET", path: "/api/v1/namespaces/NS/resourcequotas"},
 	{name: "one that is not cached", method: "GET", path: "/api/v1/namespaces/NS/events/e"},
 	{name: "not cached, as a table", method: "GET", path: "/api/v1/namespaces/NS/events", accept: "application/json;as=Table;v=v1;g=meta.k8s.io"},

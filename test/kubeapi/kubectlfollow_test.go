@@ -198,7 +198,6 @@ func TestKubectlRefused(t *testing.T) {
 		{"logs", "logs web-0 -n ns -c c", "the server does not allow this method on the requested resource"},
 		{"exec", "exec web-0 -n ns -c c -- true", "the server does not allow this method on the requested resource"},
 		{"port-forward", "port-forward web-0 20000:80 -n ns", "the server does not allow this method on the requested resource"},
-		{"can-i", "auth can-i list pods", "the server could not find the requested resource"},
 		{"top", "top pods -n ns", "Metrics API not available"},
 		{"rollout restart", "rollout restart deployment web -n ns", "the server does not allow this method on the requested resource"},
 		{"delete", "delete pod web-0 -n ns --wait=false", "the server does not allow this method on the requested resource"},
