@@ -126,7 +126,7 @@ func TestForward(t *testing.T) {
 		allowed        int // at least how many steps succeed
 	}{
 		{"token-all", all.at(t, server), all.at(t, cached), 30},
-		{"token-none", none.at(t, server), none.at(t, cached), 5},
+		{"token-none", none.at(t, server), none.at(t, cached), 4},
 		{"certificate", named.at(t, server), named.at(t, cached), 30},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

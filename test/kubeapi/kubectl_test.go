@@ -4,12 +4,10 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -129,11 +127,10 @@ func requireSameResources(t *testing.T, s *site) {
 	lines := strings.Split(strings.TrimSpace(s.kubectl(s.cached, args).stdout), "\n")
 	require.Len(t, lines, len(s.resources)+3) // reviews
 	for _, line := range lines {
-		if strings.HasPrefix(line, "selfsubject") {
-			require.Contains(t, slices.Collect(maps.Values(served)), line)
+		require.Contains(t, served, withoutVerbs(line))
+		if strings.HasPrefix(line, "selfsubject") { // its verb, create, has been compared
 			continue
 		}
-		require.Contains(t, served, withoutVerbs(line))
 		require.Contains(t, line, " get,list,watch ")
 	}
 }
