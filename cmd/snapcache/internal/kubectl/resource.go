@@ -123,7 +123,7 @@ func (rs resources) inCategory(category string) []*resource {
 
 const acceptDiscovery = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
-// resources returns the server's resources, the preferred version of each group first.
+// resources returns the server's resources that can be listed, the preferred version of each group first.
 func (c *client) resources(ctx context.Context) (all []*resource, err error) {
 	for _, path := range []string{"/api", "/apis"} {
 		var groups apidiscovery.APIGroupDiscoveryList
@@ -145,7 +145,7 @@ func (c *client) resources(ctx context.Context) (all []*resource, err error) {
 
 func inVersion(group string, v apidiscovery.APIVersionDiscovery) (all []*resource) {
 	for _, r := range v.Resources {
-		if r.ResponseKind == nil {
+		if r.ResponseKind == nil || !slices.Contains(r.Verbs, "list") { // such as reviews
 			continue
 		}
 		all = append(all, &resource{
