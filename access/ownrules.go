@@ -14,14 +14,17 @@ import (
 // The reasons for rules that are not complete.
 const (
 	notResolved = "the rights that the node authorizer gives to a node are not among the rules"
-	notCached   = "the cluster's RBAC objects are not all cached here: the rules are those that the cluster has named lately, of cached resources"
+	notCached   = "the cluster's RBAC objects are not all cached here: " +
+		"the rules are those that the cluster has named lately, of cached resources"
 )
 
 // OwnRules returns the rules of the context's caller in a namespace, as the status of a
 // SelfSubjectRulesReview: by the cached RBAC objects, as a kube-apiserver finds them. If these are not
 // cached whole, the rules are the decisions about the given resources that are remembered, and the status
 // is incomplete. The server is not asked. The caller has to be a user that the cluster knows.
-func (a *Authorizer) OwnRules(ctx context.Context, namespace string, cached []schema.GroupVersionResource) authorizationv1.SubjectRulesReviewStatus {
+func (a *Authorizer) OwnRules(
+	ctx context.Context, namespace string, cached []schema.GroupVersionResource,
+) authorizationv1.SubjectRulesReviewStatus {
 	c := CallerOf(ctx)
 	rules := a.opts.Rules.current()
 	if rules == nil {
@@ -89,7 +92,9 @@ func (g grant) missing() string {
 
 // rememberedRules returns a rule for each resource that the caller may read by decisions of the server: in the
 // namespace, or everywhere.
-func (a *Authorizer) rememberedRules(c *Caller, namespace string, cached []schema.GroupVersionResource) authorizationv1.SubjectRulesReviewStatus {
+func (a *Authorizer) rememberedRules(
+	c *Caller, namespace string, cached []schema.GroupVersionResource,
+) authorizationv1.SubjectRulesReviewStatus {
 	status := emptyRules()
 	status.Incomplete, status.EvaluationError = true, notCached
 	for _, gvr := range cached {
@@ -118,7 +123,9 @@ func (a *Authorizer) recalls(c *Caller, verb string, gvr schema.GroupVersionReso
 
 // emptyRules returns a status whose lists are empty, not null.
 func emptyRules() authorizationv1.SubjectRulesReviewStatus {
-	return authorizationv1.SubjectRulesReviewStatus{ResourceRules: []authorizationv1.ResourceRule{}, NonResourceRules: []authorizationv1.NonResourceRule{}}
+	return authorizationv1.SubjectRulesReviewStatus{
+		ResourceRules: []authorizationv1.ResourceRule{}, NonResourceRules: []authorizationv1.NonResourceRule{},
+	}
 }
 
 func join(a, b string) string {

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/snapcache/snapcache/object"
+	"github.com/snapcache/snapcache/reflector"
 	"github.com/snapcache/snapcache/upstream"
 )
 
@@ -144,10 +145,9 @@ type clientLists struct {
 	client any
 }
 
-// IsWatchListSemanticsUnSupported is the method by which client-go's reflector asks, since 0.35.
+// IsWatchListSemanticsUnSupported is the method that [reflector.LacksWatchList] asks.
 func (l *clientLists) IsWatchListSemanticsUnSupported() bool {
-	c, ok := l.client.(interface{ IsWatchListSemanticsUnSupported() bool })
-	return ok && c.IsWatchListSemanticsUnSupported()
+	return reflector.LacksWatchList(l.client)
 }
 
 // identity returns the identity of the client's cluster, as upstream's Cluster.Identity does; empty

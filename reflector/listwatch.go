@@ -61,10 +61,17 @@ var (
 // calls get the context. A call of a client without contexts is abandoned when the context ends:
 // the result is dropped.
 func NewListWatch(lw cache.ListerWatcher, opts ListWatchOptions) *ListWatch {
-	if c, ok := lw.(interface{ IsWatchListSemanticsUnSupported() bool }); ok && c.IsWatchListSemanticsUnSupported() {
-		opts.WatchList = false // client-go's reflector asks so too, since 0.35
+	if LacksWatchList(lw) {
+		opts.WatchList = false
 	}
 	return &ListWatch{opts: opts, client: cache.ToListerWatcherWithContext(lw)}
+}
+
+// LacksWatchList reports whether a client or ListerWatcher says that it can't list by a watch, as fakes do. client-go's
+// reflector asks for the same method since 0.35.
+func LacksWatchList(client any) bool {
+	c, ok := client.(interface{ IsWatchListSemanticsUnSupported() bool })
+	return ok && c.IsWatchListSemanticsUnSupported()
 }
 
 // Unversioned reports whether the client was found to be a fake, whose objects may change without

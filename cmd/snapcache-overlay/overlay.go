@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -40,12 +41,12 @@ func (o *overlay) write(ctx context.Context) ([]string, error) {
 	if err := os.MkdirAll(o.out, 0o755); err != nil {
 		return nil, err
 	}
-	for from, to := range map[string]string{"go.mod": "go.mod", "go.sum": "go.sum"} {
-		content, err := os.ReadFile(filepath.Join(root, from))
+	for _, name := range []string{"go.mod", "go.sum"} {
+		content, err := os.ReadFile(filepath.Join(root, name))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
-		if err := os.WriteFile(o.file(to), content, 0o644); err != nil {
+		if err := os.WriteFile(o.file(name), content, 0o644); err != nil {
 			return nil, err
 		}
 	}
@@ -80,8 +81,7 @@ func (o *overlay) write(ctx context.Context) ([]string, error) {
 	}
 	flags := []string{"-mod=mod", "-modfile=" + o.file("go.mod"), "-overlay=" + o.file("overlay.json")}
 	// Completes go.mod and go.sum, and finds errors of a build now.
-	list := append(append([]string{"list", "-deps"}, flags...), o.patterns...)
-	if _, err := o.program.command(ctx, list...); err != nil {
+	if _, err := o.program.command(ctx, slices.Concat([]string{"list", "-deps"}, flags, o.patterns)...); err != nil {
 		return nil, err
 	}
 	return flags, nil

@@ -129,12 +129,10 @@ func (c *Cache) NewInformer(lw cache.ListerWatcher, example runtime.Object, resy
 }
 
 // Constructor returns what makes the informers of a program whose source does not choose them, see
-// [informer.NewConstructor]. If the cache is not durable, it leaves all of them to client-go.
+// [informer.NewConstructor]; nil, to leave all of them to client-go, if the cache is not durable.
 func (c *Cache) Constructor() informer.Constructor {
 	if c.db == nil {
-		return func(cache.ListerWatcher, runtime.Object, cache.SharedIndexInformerOptions) cache.SharedIndexInformer {
-			return nil
-		}
+		return nil
 	}
 	return informer.NewConstructor(c.db, c.cluster.Server(), c.durably()...)
 }

@@ -37,17 +37,18 @@ func Constructor() informer.Constructor {
 		c, err := open(dir, os.Args[1:])
 		if err != nil {
 			slog.Warn("the informers are not durable: they are in memory, and each start lists everything", "dir", dir, "error", err)
-			return func(cache.ListerWatcher, runtime.Object, cache.SharedIndexInformerOptions) cache.SharedIndexInformer {
-				return nil
-			}
 		}
 		return c
 	})
 	return func(lw cache.ListerWatcher, example runtime.Object, opts cache.SharedIndexInformerOptions) cache.SharedIndexInformer {
-		return open()(lw, example, opts)
+		if c := open(); c != nil {
+			return c(lw, example, opts)
+		}
+		return nil
 	}
 }
 
+// open returns the constructor of a cache in a directory; nil if the cache is not durable.
 func open(dir string, args []string) (informer.Constructor, error) {
 	config, err := configOf(args)
 	if err != nil {
