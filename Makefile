@@ -88,6 +88,11 @@ test-servers: controlplane ## run the tests that depend on the server against ea
 	cd test/controlplane && $(GO) run ./cmd/servers -servers '$(SERVERS)' $(if $(SHORT),-short) $(if $(REST),-rest)
 	$(if $(SERVERS),,cd test/controlplane && $(GO) run ./cmd/servers -mutants)
 
+.PHONY: test-own-server
+test-own-server: controlplane ## run TestOwnServer at full length on a server of yours, which it changes, kills and restores: KUBECONFIG=FILE PROGRAM=FILE, see test/e2e/testdata/server.sh
+	@[ -n '$(KUBECONFIG)' ] && [ -n '$(PROGRAM)' ] || { echo 'give KUBECONFIG=FILE of a throw-away cluster, and PROGRAM=FILE that kills, starts, saves and restores its server'; exit 2; }
+	cd test/e2e && $(GO) test -count=1 -run '^TestOwnServer$$' -timeout 2h -v . -faults.full -own.kubeconfig '$(abspath $(KUBECONFIG))' -own.program '$(abspath $(PROGRAM))'
+
 .PHONY: test-upgrade
 test-upgrade: controlplane ## kill agents of this revision and of BEFORE=REVISION in turns, on one file: two minutes
 	@[ -n '$(BEFORE)' ] || { echo 'give a revision: make test-upgrade BEFORE=HEAD~20'; exit 2; }

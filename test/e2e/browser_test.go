@@ -117,6 +117,16 @@ func (b *browser) open(url string, s screen) {
 	require.NoError(b.t, chromedp.Do(ctx, chromedp.EmulateViewport(s.width, s.height, kind), chromedp.Navigate(url)))
 }
 
+// submit fills in a field and sends its form, as Enter does, and waits for the page that answers:
+// a question about a page that is being left is an error.
+func (b *browser) submit(selector, value string) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	_, err := chromedp.RunResponse(ctx, chromedp.SetValue(selector, value), chromedp.Submit(selector))
+	require.NoError(b.t, err)
+}
+
 // text returns the text of the first element that matches the selector, empty if none does.
 func (b *browser) text(selector string) string {
 	b.t.Helper()

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/rest"
 
 	"github.com/snapcache/snapcache/test/controlplane"
 	"github.com/snapcache/snapcache/test/controlplane/harness"
@@ -16,12 +17,12 @@ import (
 const churnSlow = 80
 
 // beginChurn changes objects until stop is called, or the test ends.
-func beginChurn(t *testing.T, cp *controlplane.ControlPlane, o objects.ChurnOptions) (stop func()) {
+func beginChurn(t *testing.T, config *rest.Config, o objects.ChurnOptions) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		_, err := objects.Churn(ctx, cp.RESTConfig(controlplane.Admin), o)
+		_, err := objects.Churn(ctx, config, o)
 		done <- err
 	}()
 	stop = sync.OnceFunc(func() {
@@ -46,7 +47,7 @@ func newChurned(t *testing.T) *churned {
 	x := &churned{cp: harness.ControlPlane(t, controlplane.Options{})}
 	require.NoError(t, objects.Seed(t.Context(), x.cp, objects.SeedOptions{Pods: 40, ConfigMaps: 60, Widgets: 50, Namespaces: 4}))
 	x.truth = recordTruth(t, x.cp)
-	x.stop = beginChurn(t, x.cp, objects.ChurnOptions{Rate: churnSlow})
+	x.stop = beginChurn(t, x.cp.RESTConfig(controlplane.Admin), objects.ChurnOptions{Rate: churnSlow})
 	return x
 }
 

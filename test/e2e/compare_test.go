@@ -198,7 +198,14 @@ const maxDiffs = 3
 // requireSame compares two contents of one collection field by field.
 func requireSame(t *testing.T, id string, want, got content) {
 	t.Helper()
-	var report []string
+	if report := differences(want, got); len(report) > 0 {
+		t.Fatalf("%s: %d of %d objects are not the server's:\n%s", id, len(report), len(want),
+			strings.Join(report[:min(len(report), maxDiffs)], "\n"))
+	}
+}
+
+// differences describes each object that differs.
+func differences(want, got content) (report []string) {
 	for _, key := range slices.Sorted(maps.Keys(want)) {
 		switch o, ok := got[key]; {
 		case !ok:
@@ -212,10 +219,7 @@ func requireSame(t *testing.T, id string, want, got content) {
 			report = append(report, key+" should not be there")
 		}
 	}
-	if len(report) > 0 {
-		t.Fatalf("%s: %d of %d objects are not the server's:\n%s", id, len(report), len(want),
-			strings.Join(report[:min(len(report), maxDiffs)], "\n"))
-	}
+	return report
 }
 
 // canonical returns an object as text that is equal for equal objects, without managedFields. It

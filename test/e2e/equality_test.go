@@ -80,7 +80,7 @@ func churn(t *testing.T, cp *controlplane.ControlPlane, n int) {
 func duringChurn(t *testing.T, cp *controlplane.ControlPlane, do func()) {
 	t.Helper()
 	before := onServer(t, cp, "pods").newest()
-	stop := beginChurn(t, cp, objects.ChurnOptions{Rate: 100})
+	stop := beginChurn(t, cp.RESTConfig(controlplane.Admin), objects.ChurnOptions{Rate: 100})
 	poll(t, "pods are churned", nil, func(context.Context) (bool, error) {
 		return onServer(t, cp, "pods").newest() != before, nil
 	})

@@ -111,7 +111,7 @@ func startRun(t *testing.T) *anyFaults {
 
 // churn starts the changes.
 func (r *anyFaults) churn() {
-	r.stopChurn = beginChurn(r.t, r.cp, objects.ChurnOptions{Rate: churnRate, Seed: r.random.Int64()})
+	r.stopChurn = beginChurn(r.t, r.cp.RESTConfig(controlplane.Admin), objects.ChurnOptions{Rate: churnRate, Seed: r.random.Int64()})
 }
 
 // stop ends the agent gracefully. It waits until the agent handles signals: in the first moments of

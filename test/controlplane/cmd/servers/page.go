@@ -61,6 +61,11 @@ in k3s. The same tests run against each, with kubectl 1.36 and the client-go of 
 each object in the cache with the datastore's content, which is read past the kube-apiserver, and check the reason of
 each list.
 
+On a server of yours: ` + "`snapcache config check --cluster`" + ` reads what holds there and changes nothing. On a throw-away
+cluster, ` + "`make test-own-server KUBECONFIG=FILE PROGRAM=FILE`" + ` goes through the same faults, with your program that kills,
+starts, saves and restores the server (test/e2e/testdata/server.sh is an example). It compares with lists, since it
+can't read your datastore.
+
 `
 
 func (all results) page() string {
