@@ -163,6 +163,8 @@ type everything struct{ http.Handler }
 func (everything) Takes(*http.Request) bool   { return true }
 func (everything) Reaches(*http.Request) bool { return true }
 
+func (e everything) OrElse(http.Handler) http.Handler { return e }
+
 // TestWatchRightWithdrawn: a watch ends soon after its caller lost the right to it, and another one's
 // goes on.
 func TestWatchRightWithdrawn(t *testing.T) {

@@ -21,6 +21,10 @@ type Forwarder interface {
 	Reaches(*http.Request) bool
 
 	http.Handler
+
+	// OrElse returns a handler that forwards requests without a body, and has another one answer those that the server
+	// does not answer.
+	OrElse(http.Handler) http.Handler
 }
 
 // WithBodies returns a handler of the requests whose body counts, forwarded ones and reviews, see route. It
@@ -59,7 +63,11 @@ func (s *Server) forward(w http.ResponseWriter, r *request) {
 		m.forwarded.WithLabelValues(v, strconv.Itoa(code)).Inc()
 		cancel()
 	}()
-	s.opts.Forward.ServeHTTP(counted, r.WithContext(ctx))
+	handler := http.Handler(s.opts.Forward)
+	if r.isDocument() && r.Method == http.MethodGet {
+		handler = s.opts.Forward.OrElse(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { s.document(w, r, s.documentBy(r)) }))
+	}
+	handler.ServeHTTP(counted, r.WithContext(ctx))
 	ended = true
 }
 

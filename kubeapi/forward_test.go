@@ -26,12 +26,23 @@ import (
 // forwarder is a server of another kind.
 type forwarder struct {
 	takes, reaches bool
+	silent         bool // it has no answer
 	paths          []string
 	answer         http.HandlerFunc // nil for 418
 }
 
 func (f *forwarder) Takes(*http.Request) bool   { return f.takes }
 func (f *forwarder) Reaches(*http.Request) bool { return f.takes && f.reaches }
+
+func (f *forwarder) OrElse(other http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if f.silent {
+			other.ServeHTTP(w, r)
+			return
+		}
+		f.ServeHTTP(w, r)
+	})
+}
 
 func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.paths = append(f.paths, r.RequestURI)
@@ -73,6 +84,29 @@ func partly(t *testing.T, f *forwarder, allowed bool) (s *Server, asked *[]strin
 		opts.Forward = f
 	}
 	return New(opts), asked
+}
+
+// TestForwardedDocuments: a document that a silent server was asked for is the cache's own, anything else is the
+// Forwarder's refusal.
+func TestForwardedDocuments(t *testing.T) {
+	for uri, local := range map[string]int{
+		"/apis": 200, "/api": 200, "/api/v1": 200, "/apis/none.example.com/v1": 404, "/version": 429, "/openapi/v3": 404, "/api/v1/services": 418,
+	} {
+		f := &forwarder{takes: true, reaches: true}
+		s, asked := partly(t, f, true)
+		ask := func() *httptest.ResponseRecorder {
+			w := httptest.NewRecorder()
+			s.WithBodies(s).ServeHTTP(w, httptest.NewRequest(http.MethodGet, uri, nil))
+			return w
+		}
+		require.Equal(t, http.StatusTeapot, ask().Code, uri)
+		f.silent = true
+		answer := ask()
+		require.Equal(t, local, answer.Code, "%s: %s", uri, answer.Body)
+		if local != http.StatusTeapot {
+			require.Len(t, *asked, 2, "%s: it is authorized once for each", uri)
+		}
+	}
 }
 
 // TestForwards: which requests are forwarded, without an authorization here; all others are authorized.

@@ -91,14 +91,10 @@ func (s *Server) route(r *request) decision {
 		return forwarded
 	case takes && r.isDocument() && s.opts.Forward.Reaches(r.Request): // the server has more documents
 		return decision{by: byServer}
-	case r.kind == forVersion:
-		return decision{by: byVersion}
-	case r.kind == forOpenAPI && get && s.opts.OpenAPI != nil && strings.HasPrefix(r.URL.Path+"/", "/openapi/v3/"):
-		return decision{by: byOpenAPI}
 	case takes && r.kind != forResource && !r.isDocument():
 		return forwarded
 	case r.kind != forResource:
-		return decision{by: byDiscovery}
+		return decision{by: s.documentBy(r)}
 	}
 	unknown := s.unknown() // before the collections are read: one may come between
 	of, builtIn, err := s.catalog.of(r.path.GroupVersionResource)
@@ -150,6 +146,17 @@ func (r *request) within(of []*served) decision {
 		d.by, d.err = byCollection, d.query.cover(r, of)
 	}
 	return d
+}
+
+// documentBy returns who answers a request for a document here.
+func (s *Server) documentBy(r *request) answerer {
+	switch {
+	case r.kind == forVersion:
+		return byVersion
+	case r.kind == forOpenAPI && r.Method == http.MethodGet && s.opts.OpenAPI != nil && strings.HasPrefix(r.URL.Path+"/", "/openapi/v3/"):
+		return byOpenAPI
+	}
+	return byDiscovery // which refuses what is none
 }
 
 // isDocument reports whether a request is for a document about the API itself.

@@ -117,14 +117,10 @@ func (s *Server) answer(w http.ResponseWriter, r *request) {
 		s.forward(w, r)
 	case byHealth:
 		sendHealth(w)
-	case byVersion:
-		s.version(w, r)
-	case byOpenAPI:
-		s.opts.OpenAPI.ServeHTTP(w, r.Request)
+	case byVersion, byOpenAPI, byDiscovery:
+		s.document(w, r, d.by)
 	case byMetrics:
 		s.opts.Scrape.ServeHTTP(w, r.Request)
-	case byDiscovery:
-		s.discovery(w, r)
 	case byReview:
 		s.review(w, r)
 	case byObject:
@@ -150,6 +146,18 @@ func sendHealth(w http.ResponseWriter) {
 	h.Set("Content-Type", "text/plain; charset=utf-8")
 	h.Set("X-Content-Type-Options", "nosniff")
 	_, _ = io.WriteString(w, "ok")
+}
+
+// document answers a request for a document about the API itself.
+func (s *Server) document(w http.ResponseWriter, r *request, by answerer) {
+	switch by {
+	case byVersion:
+		s.version(w, r)
+	case byOpenAPI:
+		s.opts.OpenAPI.ServeHTTP(w, r.Request)
+	default:
+		s.discovery(w, r)
+	}
 }
 
 func (s *Server) version(w http.ResponseWriter, r *request) {

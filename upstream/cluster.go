@@ -31,6 +31,7 @@ type Cluster struct {
 	endpoint // the preferred server's; with two servers, the transport sends to the one in use
 	client   *rest.RESTClient
 	failover *failover // nil for a cluster with one server
+	link     *Link
 	seed     *Cluster  // see SeedFrom; nil for none
 
 	mu        sync.Mutex
@@ -43,29 +44,31 @@ type Cluster struct {
 // bound them, HTTP/2 health checks find dead connections, and a request that the server sends nothing of
 // an answer to for 90 s fails. cfg.QPS is not used either, as in [LoadConfig].
 func New(cfg *rest.Config) (*Cluster, error) {
-	e, err := newEndpoint(cfg)
+	link := newLink(clock.RealClock{})
+	e, err := newEndpoint(cfg, link)
 	if err != nil {
 		return nil, err
 	}
-	return newCluster(e, nil)
+	return newCluster(e, nil, link)
 }
 
 // NewFailover returns a Cluster with two servers of one cluster: requests go to the preferred one, and
 // to the other while that is gone, as [Cluster.Run] decides. Otherwise it is as [New].
 func NewFailover(preferred, other *rest.Config, c clock.Clock, log *slog.Logger) (*Cluster, error) {
-	first, err := newEndpoint(preferred)
+	link := newLink(clock.RealClock{})
+	first, err := newEndpoint(preferred, link)
 	if err != nil {
 		return nil, err
 	}
-	second, err := newEndpoint(other)
+	second, err := newEndpoint(other, link)
 	if err != nil {
 		return nil, err
 	}
-	return newCluster(first, newFailover(first, second, c, log))
+	return newCluster(first, newFailover(first, second, c, log), link)
 }
 
 // newEndpoint returns the endpoint of a copy of cfg, without its timeout and rate limit.
-func newEndpoint(cfg *rest.Config) (endpoint, error) {
+func newEndpoint(cfg *rest.Config, link *Link) (endpoint, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.Timeout, cfg.QPS = 0, -1
 	base, _, err := rest.DefaultServerUrlFor(cfg)
@@ -76,11 +79,11 @@ func newEndpoint(cfg *rest.Config) (endpoint, error) {
 	if err != nil {
 		return endpoint{}, configError("", fmt.Sprintf("the TLS settings or credentials can't be used: %v", err), "correct the kubeconfig")
 	}
-	return endpoint{cfg, base, impatient{rt}}, nil
+	return endpoint{cfg, base, impatient{rt, link}}, nil
 }
 
-func newCluster(e endpoint, f *failover) (*Cluster, error) {
-	c := &Cluster{endpoint: e, failover: f, suggested: make(map[schema.GroupResource][]string)}
+func newCluster(e endpoint, f *failover, link *Link) (*Cluster, error) {
+	c := &Cluster{endpoint: e, failover: f, link: link, suggested: make(map[schema.GroupResource][]string)}
 	if f != nil {
 		c.transport = f
 	}
@@ -88,8 +91,15 @@ func newCluster(e endpoint, f *failover) (*Cluster, error) {
 	if c.client, err = c.restClient(schema.GroupVersion{Version: "v1"}, c.transport, false); err != nil {
 		return nil, fmt.Errorf("client for %s: %w", e.base.Host, err)
 	}
+	link.probe = func(ctx context.Context) error {
+		_, err := c.get(ctx, runtime.ContentTypeJSON, "version") // which every user may read
+		return err
+	}
 	return c, nil
 }
+
+// Link returns the link to the server.
+func (c *Cluster) Link() *Link { return c.link }
 
 // Run decides until ctx ends which of two servers is used, and calls changed after each change. It
 // returns at once if there is one.
@@ -126,8 +136,9 @@ func (c *Cluster) FellBack() bool {
 	return c.failover != nil && c.failover.current() != c.failover.preferred
 }
 
-// Close closes the idle connections. Callers end their own lists and watches.
+// Close closes the idle connections, and ends the link's probes. Callers end their own lists and watches.
 func (c *Cluster) Close() {
+	c.link.close()
 	utilnet.CloseIdleConnectionsFor(c.transport)
 	if c.seed != nil {
 		c.seed.Close()

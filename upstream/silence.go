@@ -18,8 +18,11 @@ var errUnanswered = fmt.Errorf("%w: the server sent nothing for %s", context.Dea
 
 // impatient is a transport that gives up requests whose server sends nothing for answerLimit: no header,
 // or no more of the body while that is read. A watch is silent while nothing changes, so only its
-// header is waited for; its end is the caller's business.
-type impatient struct{ next http.RoundTripper }
+// header is waited for; its end is the caller's business. The link is told of everything that comes.
+type impatient struct {
+	next http.RoundTripper
+	link *Link
+}
 
 // WrappedRoundTripper returns the inner transport, for apimachinery.
 func (i impatient) WrappedRoundTripper() http.RoundTripper { return i.next }
@@ -35,7 +38,8 @@ func (i impatient) RoundTrip(r *http.Request) (*http.Response, error) {
 		cancel(nil)
 		return nil, err
 	}
-	body := &heardBody{ReadCloser: resp.Body, ctx: ctx, cancel: cancel}
+	i.link.hear()
+	body := &heardBody{ReadCloser: resp.Body, link: i.link, ctx: ctx, cancel: cancel}
 	if r.URL.Query().Get("watch") != "true" {
 		body.timer = timer
 	}
@@ -54,6 +58,7 @@ func unansweredOr(ctx context.Context, err error) error {
 // heardBody is the body of an answer. Only the time of a Read counts: the reader may be slow.
 type heardBody struct {
 	io.ReadCloser
+	link   *Link
 	ctx    context.Context //nolint:containedctx // the request's
 	cancel context.CancelCauseFunc
 	timer  *time.Timer // nil for a watch
@@ -65,6 +70,9 @@ func (b *heardBody) Read(p []byte) (int, error) {
 		defer b.timer.Stop()
 	}
 	n, err := b.ReadCloser.Read(p)
+	if n > 0 {
+		b.link.hear()
+	}
 	if err != nil && err != io.EOF { //nolint:errorlint // a reader returns it as it is
 		err = unansweredOr(b.ctx, err)
 	}

@@ -50,6 +50,9 @@ type Source struct {
 	retry   int          // how often a request is repeated if the server names the time to wait (429, 503)
 }
 
+// Link returns the link to the server, which all sources of a cluster share.
+func (s *Source) Link() *Link { return s.cluster.link }
+
 // Source returns the source for opts. It sends no request.
 func (c *Cluster) Source(opts SourceOptions) *Source {
 	s := &Source{

@@ -90,7 +90,9 @@ func (s *server) owner(ctx context.Context, to *route) (string, error) {
 	}
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Accept", "application/json")
-	answer, err := to.requests.RoundTrip(r)
+	ctx, answered := s.await(ctx, 0)
+	answer, err := to.requests.RoundTrip(r.WithContext(ctx))
+	answered(err)
 	if err != nil { // also that of a plugin
 		return "", errors.Join(errUnreachable, err)
 	}

@@ -3,6 +3,7 @@ package forward
 import (
 	"bufio"
 	"cmp"
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -32,13 +33,14 @@ type exchange struct {
 	body    *body       // nil for none
 	sent    atomic.Bool // there was a connection to send it on
 
+	answered func(error) // see Options.Await; it does nothing the second time
 	hijacked bool
 }
 
 // newExchange removes the deadlines of a request. Not every writer has deadlines: in tests some have
 // none.
-func newExchange(w http.ResponseWriter, r *http.Request) *exchange {
-	x := &exchange{ResponseWriter: w, control: http.NewResponseController(w)}
+func newExchange(w http.ResponseWriter, r *http.Request, answered func(error)) *exchange {
+	x := &exchange{ResponseWriter: w, control: http.NewResponseController(w), answered: answered}
 	_ = x.control.SetWriteDeadline(time.Time{})
 	if r.ContentLength != 0 {
 		_ = x.control.SetReadDeadline(time.Time{})
@@ -49,6 +51,7 @@ func newExchange(w http.ResponseWriter, r *http.Request) *exchange {
 
 // end sets the deadlines for the work that net/http has left.
 func (x *exchange) end() {
+	x.answered(context.Canceled)
 	if x.hijacked {
 		return
 	}
@@ -59,6 +62,7 @@ func (x *exchange) end() {
 }
 
 func (x *exchange) WriteHeader(code int) {
+	x.answered(nil)
 	if h := x.Header(); code >= http.StatusOK && h["Content-Type"] == nil {
 		h["Content-Type"] = nil // else net/http guesses one
 	}
@@ -85,6 +89,7 @@ func (x *exchange) FlushError() error {
 }
 
 func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	x.answered(nil)
 	conn, buffer, err := x.control.Hijack()
 	if err != nil {
 		return nil, nil, err

@@ -1,7 +1,9 @@
 package forward
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -73,7 +75,7 @@ func TestServerClosesBeforeAnswer(t *testing.T) {
 				got = statusOf(t, a)
 				require.Equal(t, http.StatusServiceUnavailable, a.StatusCode)
 				require.Equal(t, metav1.StatusReasonServiceUnavailable, got.Reason)
-				require.Equal(t, "1", a.Header.Get("Retry-After"))
+				require.Empty(t, a.Header.Get("Retry-After"), "client-go would repeat it for nothing")
 				require.NotContains(t, s.log.String(), token)
 				require.Contains(t, s.log.String(), "could not be forwarded")
 			})
@@ -119,6 +121,67 @@ func TestServerClosesDuringAnswer(t *testing.T) {
 	})
 }
 
+// TestSilentServer: a server that takes requests and sends nothing. A request that changes nothing is refused once the
+// wait for it is given up, another one is said to have perhaps been done, and has a longer grace.
+func TestSilentServer(t *testing.T) {
+	for _, tc := range []struct {
+		method  string
+		grace   time.Duration
+		code    int
+		message string
+	}{
+		{"GET", 0, http.StatusServiceUnavailable, "can't be reached"},
+		{"HEAD", 0, http.StatusServiceUnavailable, ""},
+		{"POST", changeGrace, http.StatusBadGateway, "it may have done"},
+		{"DELETE", changeGrace, http.StatusBadGateway, "it may have done"},
+	} {
+		for _, protocol := range []string{"h2", "http/1.1"} {
+			t.Run(tc.method+" "+protocol, func(t *testing.T) {
+				asked, giveUp := make(chan struct{}), context.CancelCauseFunc(nil)
+				var errs []error
+				s := newSite(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+					close(asked)
+					<-r.Context().Done()
+				}), func(o *Options) {
+					o.Await = func(ctx context.Context, grace time.Duration) (context.Context, func(error)) {
+						require.Equal(t, tc.grace, grace)
+						ctx, giveUp = context.WithCancelCause(ctx)
+						return ctx, func(err error) { errs = append(errs, err) }
+					}
+				})
+				go func() { <-asked; giveUp(errors.New("silent")) }()
+				a, err := client(t, s.proxy, protocol).Do(request(t, tc.method, s.proxy.URL+"/x", nil))
+				require.NoError(t, err)
+				require.Equal(t, tc.code, a.StatusCode)
+				require.Empty(t, a.Header.Get("Retry-After"))
+				if tc.message != "" {
+					require.Contains(t, statusOf(t, a).Message, tc.message)
+				}
+				require.NotNil(t, errs[0], "no answer began")
+			})
+		}
+	}
+}
+
+// TestAnswerBegins: the wait for an answer ends when it begins, however long it goes on.
+func TestAnswerBegins(t *testing.T) {
+	answered := make(chan error, 10)
+	s := newSite(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusOK)
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}), func(o *Options) {
+		o.Await = func(ctx context.Context, _ time.Duration) (context.Context, func(error)) {
+			return ctx, func(err error) { answered <- err }
+		}
+	})
+	a, err := client(t, s.proxy, "h2").Do(request(t, http.MethodGet, s.proxy.URL+"/x", nil))
+	require.NoError(t, err)
+	require.NoError(t, <-answered)
+	require.NoError(t, a.Body.Close())
+	require.ErrorIs(t, <-answered, context.Canceled)
+}
+
 // TestDisconnected: without the server everything is refused at once, and nothing is sent.
 func TestDisconnected(t *testing.T) {
 	s := newSite(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a request was sent") }))
@@ -131,7 +194,7 @@ func TestDisconnected(t *testing.T) {
 			got := statusOf(t, a)
 			require.Equal(t, http.StatusServiceUnavailable, a.StatusCode)
 			require.Equal(t, metav1.StatusReasonServiceUnavailable, got.Reason)
-			require.Equal(t, "1", a.Header.Get("Retry-After"))
+			require.Empty(t, a.Header.Get("Retry-After"), "client-go would repeat it for nothing")
 			require.Less(t, time.Since(began), 5*time.Second)
 		}
 	}

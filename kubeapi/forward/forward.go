@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
 	"net/http/httptrace"
@@ -34,6 +35,11 @@ type Options struct {
 	// Connected reports whether the server can be reached.
 	Connected func() bool
 
+	// Await returns a context for a request whose answer is waited for, which ends if the server has been silent for
+	// longer than a grace, and a function that is called when the answer begins, or with the error of a request
+	// that has none.
+	Await func(ctx context.Context, grace time.Duration) (_ context.Context, answered func(error))
+
 	// Kubeconfigs are the files with the client certificates for callers that have one, or with the token
 	// for the kubelet to which the agent has issued its certificate.
 	Kubeconfigs []string
@@ -57,8 +63,9 @@ type Handler struct {
 // server is where requests are sent to.
 type server struct {
 	base   *url.URL
-	config *rest.Config // without credentials
-	tokens *route       // for requests with a bearer token
+	config *rest.Config                                                        // without credentials
+	tokens *route                                                              // for requests with a bearer token
+	await  func(context.Context, time.Duration) (context.Context, func(error)) // see Options
 }
 
 // New returns a handler.
@@ -84,7 +91,7 @@ func (h *Handler) Connect(config *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	h.server.Store(&server{base: base, config: config, tokens: tokens})
+	h.server.Store(&server{base: base, config: config, tokens: tokens, await: h.opts.Await})
 	return nil
 }
 
@@ -119,10 +126,21 @@ func (h *Handler) route(r *http.Request) (*server, *route, error) {
 }
 
 // ServeHTTP implements http.Handler.
-func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.serve(w, r, sendError) }
+
+// OrElse returns a handler that forwards requests without a body, and has another one answer those that the server does
+// not answer.
+func (h *Handler) OrElse(other http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.serve(w, r, func(w http.ResponseWriter, _ error) { other.ServeHTTP(w, r) })
+	})
+}
+
+// serve forwards a request. If the server does not answer it, refuse does.
+func (h *Handler) serve(w http.ResponseWriter, r *http.Request, refuse func(http.ResponseWriter, error)) {
 	s, to, err := h.route(r)
 	if err != nil {
-		sendError(w, err)
+		refuse(w, err)
 		return
 	}
 	places, transport := h.requests, to.requests
@@ -135,7 +153,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer places.Leave(user)
-	x := newExchange(w, r)
+	ctx, answered := h.opts.Await(r.Context(), graceOf(r))
+	x := newExchange(w, r, answered)
 	defer x.end()
 	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { x.sent.Store(true) }}
 	proxy := httputil.ReverseProxy{
@@ -149,9 +168,21 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		FlushInterval: -1,
 		BufferPool:    &h.buffers,
 		ErrorLog:      slog.NewLogLogger(h.opts.Log.Handler(), slog.LevelDebug),
-		ErrorHandler:  func(w http.ResponseWriter, r *http.Request, err error) { h.failed(w, r, x, err) },
+		ErrorHandler:  func(w http.ResponseWriter, _ *http.Request, err error) { refuse(w, h.failed(r, x, ctx.Err() != nil, err)) },
 	}
-	proxy.ServeHTTP(x, r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
+	proxy.ServeHTTP(x, r.WithContext(httptrace.WithClientTrace(ctx, trace)))
+}
+
+// changeGrace is how long a request that may change something is waited for over a silent link: given up, it may have
+// been done. After that the connection is closed.
+const changeGrace = 5 * time.Second
+
+// graceOf returns how long a request is waited for over a silent link.
+func graceOf(r *http.Request) time.Duration {
+	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		return 0
+	}
+	return changeGrace
 }
 
 // rewrite addresses a request to the server, with nothing that a client may not say of itself.
@@ -179,20 +210,22 @@ func vouches(name string) bool {
 	return strings.HasPrefix(name, "X-Remote-") || strings.HasPrefix(name, "X-Forwarded-") || name == "Forwarded" || name == "X-Real-Ip"
 }
 
-// failed answers a request that the server did not answer.
-func (h *Handler) failed(w http.ResponseWriter, r *http.Request, x *exchange, err error) {
+// failed returns the answer to a request that the server did not answer, perhaps because it was given up.
+func (h *Handler) failed(r *http.Request, x *exchange, givenUp bool, err error) error {
+	x.answered(err)
 	if r.Context().Err() != nil { // the client or its rights are gone, or the agent stops
 		panic(http.ErrAbortHandler)
 	}
 	h.warn("a request could not be forwarded", err)
 	switch {
 	case x.body != nil && x.body.isBroken():
-		sendError(w, errBody)
+		return errBody
 	case !x.sent.Load():
-		sendError(w, errUnreachable)
-	default:
-		sendError(w, errNoAnswer)
+		return errUnreachable
+	case givenUp && graceOf(r) == 0: // it changes nothing
+		return errDisconnected
 	}
+	return errNoAnswer
 }
 
 // warn logs a failure, of which there may be one for each request.

@@ -165,6 +165,8 @@ func newRoute(config *rest.Config, certificate *tls.Certificate) (*route, error)
 	if err != nil {
 		return nil, err
 	}
+	config = rest.CopyConfig(config)
+	config.Dial = nil // a person's session is not closed with the others when the link is in doubt
 	upgrades, err := newTransport(config, certificate, "http/1.1")
 	return &route{requests, upgrades}, err
 }

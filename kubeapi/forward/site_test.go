@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -44,6 +45,7 @@ func newSite(t *testing.T, h http.Handler, change ...func(*Options)) *site {
 	s.upstream = startTLS(t, h)
 	opts := Options{
 		Connected: func() bool { return !s.offline.Load() }, Clock: clock.RealClock{},
+		Await: await,
 		Log: slog.New(slog.NewTextHandler(&s.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	for _, fn := range change {
@@ -57,6 +59,11 @@ func newSite(t *testing.T, h http.Handler, change ...func(*Options)) *site {
 	}))
 	t.Cleanup(s.closeIdle)
 	return s
+}
+
+// await is Options.Await of a server that is never silent.
+func await(ctx context.Context, _ time.Duration) (context.Context, func(error)) {
+	return ctx, func(error) {}
 }
 
 // plain removes the encryption of both connections.

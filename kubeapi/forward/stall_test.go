@@ -54,7 +54,7 @@ func inBubble(t *testing.T, h http.Handler, fn func(t *testing.T, c *http.Client
 		t.Run(protocol, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				log := slog.New(slog.DiscardHandler)
-				s := &site{Handler: New(Options{Connected: func() bool { return true }, Clock: clock.RealClock{}, Log: log})}
+				s := &site{Handler: New(Options{Connected: func() bool { return true }, Await: await, Clock: clock.RealClock{}, Log: log})}
 				caller := &access.Caller{User: authenticationv1.UserInfo{Username: "user"}}
 				up, p := make(pipes), make(pipes)
 				require.NoError(t, s.Connect(&rest.Config{Host: "http://upstream", Dial: up.dial}))

@@ -9,15 +9,15 @@ import (
 )
 
 // The answers to requests that are not forwarded, or that the server does not answer. client-go repeats
-// a request, whatever it does, if the answer has a Retry-After: only answers to requests that the server
-// can't have seen have one.
+// a request up to ten times, whatever it does, if the answer has a Retry-After: without a link that makes
+// a person wait for nothing.
 var (
-	errDisconnected = status.Later(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable,
+	errDisconnected = status.Error(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable,
 		"the kube-apiserver can't be reached, and this request is not one that the cache answers")
-	errUnreachable = status.Later(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable,
+	errUnreachable = status.Error(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable,
 		"the request could not be forwarded: there is no connection to the kube-apiserver")
 	errNoAnswer = status.Error(http.StatusBadGateway, metav1.StatusReasonServiceUnavailable,
-		"the connection to the kube-apiserver has ended before it answered: it may have done what was asked for")
+		"the kube-apiserver has not answered: it may have done what was asked for")
 	errBody = status.Error(http.StatusRequestTimeout, metav1.StatusReasonTimeout,
 		"the body of the request has not come whole")
 	errTooMany       = status.TooMany("too many requests are being forwarded")

@@ -118,6 +118,10 @@ func TestOwnServer(t *testing.T) {
 	require.NoError(t, err)
 	s.requireSame(a, "expired", "schema-changed")
 	require.NoError(t, definitions.Delete(t.Context(), "widgets.example.com", metav1.DeleteOptions{}))
+	poll(t, "the definition is gone", nil, func(ctx context.Context) (bool, error) {
+		_, err := definitions.Get(ctx, "widgets.example.com", metav1.GetOptions{})
+		return apierrors.IsNotFound(err), nil
+	})
 	s.churn(50)
 	s.requireSame(a, "initial", "expired", "schema-changed", "resource-gone")
 
@@ -278,6 +282,8 @@ func (s *ownServer) list(ctx context.Context, resource schema.GroupVersionResour
 // of these reasons.
 func (s *ownServer) requireSame(a *agent, reasons ...string) {
 	s.t.Helper()
+	ids := anywhere(slices.Collect(maps.Keys(ownIDs))...)
+	a.awaitCaughtUp(ids)
 	for id, resource := range ownIDs {
 		var want content
 		var missing string
@@ -292,7 +298,7 @@ func (s *ownServer) requireSame(a *agent, reasons ...string) {
 			return len(report) == 0, nil
 		})
 	}
-	a.awaitCaughtUp(anywhere(slices.Collect(maps.Keys(ownIDs))...))
+	a.awaitCaughtUp(ids)
 	s.requireReasons(a, reasons...)
 }
 

@@ -119,7 +119,7 @@ func TestForwardOutage(t *testing.T) {
 		status := statusOf(t, a)
 		require.Equal(t, http.StatusServiceUnavailable, a.StatusCode, "%v", x)
 		require.Equal(t, metav1.StatusReasonServiceUnavailable, status.Reason)
-		require.Equal(t, "1", a.Header.Get("Retry-After"))
+		require.Empty(t, a.Header.Get("Retry-After"), "client-go would repeat it for nothing")
 		require.Less(t, time.Since(began), 5*time.Second)
 	}
 	for _, path := range append(documents, pods.path) {

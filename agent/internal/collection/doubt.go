@@ -31,7 +31,9 @@ func (c *Collection) probe(ctx context.Context) (string, error) {
 	if live.Source == nil {
 		return "", errNoSource
 	}
-	rv, err := live.Source.Newest(ctx)
+	asking, answered := live.Source.Link().Await(ctx, 0)
+	rv, err := live.Source.Newest(asking)
+	answered(err)
 	switch {
 	case err == nil:
 		c.Tracker.Seen(rv, live.Stored.State().RV)

@@ -79,7 +79,7 @@ const connectedFor = 5 * time.Second
 func (c *Collection) freshness(stored store.Collection) kubeapi.Freshness {
 	_, trusted := c.Tracker.Open(connectedFor)
 	since, atLeast := c.Tracker.LastProven(c.opts.Clock.Now(), stored.State().Proven())
-	return kubeapi.Freshness{Connected: trusted && !c.ListPending(), Since: since, AtLeast: atLeast}
+	return kubeapi.Freshness{Connected: trusted && !c.ListPending() && c.linked(), Since: since, AtLeast: atLeast}
 }
 
 // fault returns why the collection does not follow the server, for its readers. It takes too long for each request.
@@ -105,7 +105,14 @@ func (c *Collection) Connected() bool {
 func (c *Collection) Reaches() bool {
 	stored := c.Live().Stored
 	open, _ := c.Tracker.Open(connectedFor)
-	return stored != nil && open && !c.ListPending()
+	return stored != nil && open && !c.ListPending() && c.linked()
+}
+
+// linked reports whether there is no doubt that the server answers. A watch over a silent link looks like one in which
+// nothing changes.
+func (c *Collection) linked() bool {
+	source := c.Live().Source
+	return source == nil || source.Link().Good()
 }
 
 // EndWatches ends the watches of clients: the collection is no longer configured.

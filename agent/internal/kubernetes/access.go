@@ -200,7 +200,7 @@ func (x *clusterAccess) close() error {
 var errNotConnected = errors.New("the agent has not connected to the server yet")
 
 func (x *clusterAccess) reviewToken(ctx context.Context, client any, token string) (status authenticationv1.TokenReviewStatus, err error) {
-	err = x.ask(ctx, client, func(c *upstream.Cluster) (err error) {
+	err = x.ask(ctx, client, func(ctx context.Context, c *upstream.Cluster) (err error) {
 		status, err = c.ReviewToken(ctx, token)
 		return err
 	})
@@ -208,7 +208,7 @@ func (x *clusterAccess) reviewToken(ctx context.Context, client any, token strin
 }
 
 func (x *clusterAccess) reviewAccess(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) (status authorizationv1.SubjectAccessReviewStatus, err error) {
-	err = x.ask(ctx, spec.User, func(c *upstream.Cluster) (err error) {
+	err = x.ask(ctx, spec.User, func(ctx context.Context, c *upstream.Cluster) (err error) {
 		status, err = c.ReviewAccess(ctx, spec)
 		return err
 	})
@@ -216,7 +216,7 @@ func (x *clusterAccess) reviewAccess(ctx context.Context, spec authorizationv1.S
 }
 
 // ask asks the server about a client, and logs why that fails.
-func (x *clusterAccess) ask(ctx context.Context, client any, question func(*upstream.Cluster) error) error {
+func (x *clusterAccess) ask(ctx context.Context, client any, question func(context.Context, *upstream.Cluster) error) error {
 	cluster := x.cluster.Load()
 	if cluster == nil {
 		return errNotConnected
@@ -230,8 +230,10 @@ func (x *clusterAccess) ask(ctx context.Context, client any, question func(*upst
 	if err != nil {
 		return err
 	}
-	err = question(cluster)
-	x.questions.end(seat, ctx.Err() == nil)
+	asking, answered := cluster.Link().Await(ctx, 0)
+	err = question(asking, cluster)
+	answered(err)
+	x.questions.end(seat, asking.Err() == nil)
 	if err != nil {
 		x.failed.Do(func() {
 			x.log.Warn("the server can't be asked about a caller: it is decided here; other failures of this minute are not logged", "error", upstream.Explain(err))

@@ -1,11 +1,13 @@
 package kubernetes
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/snapcache/snapcache/agent/internal/collection"
 	"github.com/snapcache/snapcache/kubeapi"
@@ -21,7 +23,7 @@ func (a *API) openForward(opts *kubeapi.Options) (err error) {
 		return nil
 	}
 	a.forward = forward.New(forward.Options{
-		Connected: a.reaches, Kubeconfigs: cfg.Kubeconfigs(), Clock: a.opts.Clock, Log: a.opts.Log,
+		Connected: a.reaches, Await: a.await, Kubeconfigs: cfg.Kubeconfigs(), Clock: a.opts.Clock, Log: a.opts.Log,
 	})
 	opts.Forward = a.forward
 	if cfg.RememberTokens {
@@ -33,6 +35,11 @@ func (a *API) openForward(opts *kubeapi.Options) (err error) {
 // reaches reports whether a request may be forwarded: one of the collections follows the server.
 func (a *API) reaches() bool {
 	return slices.ContainsFunc(a.opts.All(), (*collection.Collection).Reaches)
+}
+
+// await is [upstream.Link.Await]. A request is only forwarded if the server has been connected to.
+func (a *API) await(ctx context.Context, grace time.Duration) (context.Context, func(error)) {
+	return a.access.cluster.Load().Link().Await(ctx, grace)
 }
 
 // Reconnect forwards to the server that a cluster uses now.

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/tools/clientcmd"
@@ -31,6 +32,7 @@ type Network struct {
 	listener net.Listener // nil while the network is cut
 	conns    map[net.Conn]struct{}
 	silent   bool    // connections are accepted, and nothing is sent
+	latency  time.Duration
 	breaks   []int64 // a connection breaks after so many bytes of the target, then another one
 	gate     *gate
 	running  sync.WaitGroup
@@ -122,6 +124,14 @@ func (n *Network) Lose() {
 	n.gate = &gate{end: n.gate.end}
 }
 
+// Slow gives new connections a latency in each direction, and loses one packet in fifty, which is sent again after
+// three latencies, as TCP does.
+func (n *Network) Slow(latency time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.latency = latency
+}
+
 // BreakAfter has a connection break after so many bytes of the target, then another one, and so on.
 func (n *Network) BreakAfter(bytes ...int64) {
 	n.mu.Lock()
@@ -165,10 +175,16 @@ func (n *Network) serve(l net.Listener, client net.Conn) {
 	if len(n.breaks) > 0 {
 		answers.left = n.breaks[0]
 	}
+	latency := n.latency
 	n.mu.Unlock()
 	var copying sync.WaitGroup
-	pipe := func(to net.Conn, from io.Reader) {
-		_, _ = io.Copy(to, from) // an error is expected: tests cut connections
+	pipe := func(to net.Conn, from io.ReadCloser) {
+		// An error is expected: tests cut connections.
+		if latency > 0 {
+			copySlowly(to, from, latency)
+		} else {
+			_, _ = io.Copy(to, from)
+		}
 		_, _ = client.Close(), server.Close()
 	}
 	copying.Go(func() { pipe(client, answers) })
@@ -184,6 +200,42 @@ func (n *Network) dial() net.Conn {
 		}
 	}
 	return nil
+}
+
+// packet is data on a slow way.
+type packet struct {
+	data []byte
+	due  time.Time
+}
+
+// copySlowly copies with a latency, and with losses, see [Network.Slow].
+func copySlowly(to io.Writer, from io.ReadCloser, latency time.Duration) {
+	way := make(chan packet, 1000)
+	go func() {
+		defer close(way)
+		for due := time.Now(); ; {
+			p := packet{data: make([]byte, 1400)}
+			n, err := from.Read(p.data)
+			if err != nil {
+				return
+			}
+			took := latency
+			if rand.IntN(50) == 0 { //nolint:gosec // choices of a test
+				took = 4 * latency
+			}
+			if at := time.Now().Add(took); at.After(due) { // packets arrive in order
+				due = at
+			}
+			p.data, p.due = p.data[:n], due
+			way <- p
+		}
+	}()
+	for p := range way {
+		time.Sleep(time.Until(p.due))
+		if _, err := to.Write(p.data); err != nil {
+			_ = from.Close() // so that the way ends
+		}
+	}
 }
 
 // keep registers a connection, to be closed with the network. It returns nil if the listener that accepted the
