@@ -16,7 +16,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/util/connrotation"
 	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/agent/internal/backup"
@@ -174,12 +173,7 @@ func (a *Agent) close() (err error) {
 
 // newCluster returns the connection to the server, or to two of them, and to the seed.
 func (a *Agent) newCluster(cfg *config.AgentConfiguration) (*upstream.Cluster, error) {
-	dialer := connrotation.NewDialer((&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext) // client-go's times
-	cluster, err := a.newServers(cfg, dialer.DialContext)
-	if err == nil {
-		link := cluster.Link()
-		link.Log, link.Lost, link.Back = a.log, dialer.CloseAll, a.retries.Ring // the watches were closed, too
-	}
+	cluster, err := a.newServers(cfg)
 	if name := cfg.Restore.Context(); err == nil && name != "" {
 		var seed *rest.Config
 		if seed, err = a.connection(cfg, name); err == nil {
@@ -193,21 +187,18 @@ func (a *Agent) newCluster(cfg *config.AgentConfiguration) (*upstream.Cluster, e
 }
 
 // newServers returns the connection to the server, or to two of them.
-func (a *Agent) newServers(cfg *config.AgentConfiguration, dial connrotation.DialFunc) (*upstream.Cluster, error) {
+func (a *Agent) newServers(cfg *config.AgentConfiguration) (*upstream.Cluster, error) {
 	preferred, err := a.connection(cfg, "")
 	if err != nil {
 		return nil, err
 	}
-	preferred.Dial = dial
-	if cfg.FallbackContext == "" {
-		return upstream.New(preferred)
+	var other *rest.Config
+	if cfg.FallbackContext != "" {
+		if other, err = a.connection(cfg, cfg.FallbackContext); err != nil {
+			return nil, fmt.Errorf("fallbackContext: %w", err)
+		}
 	}
-	other, err := a.connection(cfg, cfg.FallbackContext)
-	if err != nil {
-		return nil, fmt.Errorf("fallbackContext: %w", err)
-	}
-	other.Dial = dial
-	return upstream.NewFailover(preferred, other, a.clock, a.log)
+	return upstream.NewLinked(preferred, other, a.clock, a.log, a.retries.Ring)
 }
 
 // connection returns the configuration of the connection to the server of a context, empty for the

@@ -11,6 +11,9 @@ import (
 
 // discovery answers requests for discovery documents, and for unknown paths.
 func (s *Server) discovery(w http.ResponseWriter, r *request) {
+	if s.servesKept(w, r) {
+		return
+	}
 	unknown := s.unknown() // before the collections are read: one may come between
 	d, err := s.catalog.documents(unknown.versions())
 	switch {
@@ -26,6 +29,12 @@ func (s *Server) discovery(w http.ResponseWriter, r *request) {
 		_, builtIn, _ := s.catalog.of(r.path.GroupVersionResource)
 		sendError(w, r, noSuchPath(r.named && builtIn))
 	}
+}
+
+// servesKept answers with a document of the server's that was kept, if its answers are what the caller gets otherwise.
+func (s *Server) servesKept(w http.ResponseWriter, r *request) bool {
+	return s.opts.Documents != nil && s.opts.Forward != nil && r.Method == http.MethodGet && s.opts.Forward.Takes(r.Request) &&
+		s.opts.Documents.Serve(w, r.Request, r.pretty())
 }
 
 // documents returns the discovery documents of the catalog. unknown are versions that have resources

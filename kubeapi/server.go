@@ -14,6 +14,7 @@ import (
 	"github.com/snapcache/snapcache/access"
 	"github.com/snapcache/snapcache/internal/quota"
 	"github.com/snapcache/snapcache/internal/seats"
+	"github.com/snapcache/snapcache/kubeapi/documents"
 	"github.com/snapcache/snapcache/kubeapi/internal/status"
 )
 
@@ -51,6 +52,10 @@ type Options struct {
 
 	// Forward answers requests that the cache can't, see Server.WithBodies; nil if nothing does.
 	Forward Forwarder
+
+	// Documents are the server's discovery documents, for callers whose requests are forwarded, while the server does
+	// not answer; nil for none.
+	Documents *documents.Mirror
 
 	// SpoolDir is the directory for answers that are too large for memory, as unlinked files. If it
 	// is empty or not writable, os.TempDir is used.

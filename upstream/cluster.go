@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/tidwall/gjson"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/connrotation"
 	"k8s.io/utils/clock"
 )
 
@@ -52,15 +55,26 @@ func New(cfg *rest.Config) (*Cluster, error) {
 	return newCluster(e, nil, link)
 }
 
-// NewFailover returns a Cluster with two servers of one cluster: requests go to the preferred one, and
-// to the other while that is gone, as [Cluster.Run] decides. Otherwise it is as [New].
-func NewFailover(preferred, other *rest.Config, c clock.Clock, log *slog.Logger) (*Cluster, error) {
+// NewLinked returns a Cluster that mends its link: connections that lead nowhere are closed, see [Link], and back is
+// called when the server answers after that. If other is not nil, it has two servers of one cluster: requests go to the
+// preferred one, and to the other while that is gone, as [Cluster.Run] decides. Otherwise it is as [New].
+func NewLinked(preferred, other *rest.Config, c clock.Clock, log *slog.Logger, back func()) (*Cluster, error) {
+	dialer := connrotation.NewDialer((&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext) // client-go's
 	link := newLink(clock.RealClock{})
-	first, err := newEndpoint(preferred, link)
+	link.lost, link.back, link.log = dialer.CloseAll, back, log
+	endpointOf := func(cfg *rest.Config) (endpoint, error) {
+		cfg = rest.CopyConfig(cfg)
+		cfg.Dial = dialer.DialContext
+		return newEndpoint(cfg, link)
+	}
+	first, err := endpointOf(preferred)
 	if err != nil {
 		return nil, err
 	}
-	second, err := newEndpoint(other, link)
+	if other == nil {
+		return newCluster(first, nil, link)
+	}
+	second, err := endpointOf(other)
 	if err != nil {
 		return nil, err
 	}

@@ -203,3 +203,12 @@ func apiPath(gv schema.GroupVersion) []string {
 	}
 	return []string{"apis", gv.Group, gv.Version}
 }
+
+// acceptGroups asks for an aggregated discovery document: v2beta1 is that of Kubernetes before 1.30.
+const acceptGroups = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList," +
+	"application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
+
+// DiscoveryDocument returns the aggregated discovery document at a path, "/api" or "/apis", as it was sent.
+func (c *Cluster) DiscoveryDocument(ctx context.Context, path string) ([]byte, error) {
+	return c.get(ctx, acceptGroups, path)
+}

@@ -234,7 +234,7 @@ func TestFailoverEndsWatches(t *testing.T) {
 
 // TestFailoverAnonymous checks that others connect to the server in use, without its credentials.
 func TestFailoverAnonymous(t *testing.T) {
-	c, err := NewFailover(&rest.Config{Host: "https://hub:1/behind", BearerToken: "a"}, &rest.Config{Host: "https://direct:2", BearerToken: "b"}, clock.RealClock{}, slog.New(slog.DiscardHandler))
+	c, err := NewLinked(&rest.Config{Host: "https://hub:1/behind", BearerToken: "a"}, &rest.Config{Host: "https://direct:2", BearerToken: "b"}, clock.RealClock{}, slog.New(slog.DiscardHandler), func() {})
 	require.NoError(t, err)
 	for _, want := range []string{"https://hub:1/behind", "https://direct:2"} {
 		got := c.Anonymous()

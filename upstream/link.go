@@ -40,20 +40,17 @@ const (
 var ErrLink = errors.New("the link to the server is silent")
 
 // Link is whether the server answers now. A link that was lost without a reset, or a server that hangs, shows only by
-// its silence, which a watch can't tell from one in which nothing changes. So the first late answer is what tells: the
+// its silence, which a watch can't tell from one in which nothing changes. So at the first late answer the
 // server is probed, and if nothing comes of that either, the link is in doubt until anything comes. A server that is
 // merely slow with one answer sends others.
 //
 // It is safe for concurrent use.
 type Link struct {
-	// Lost is called when the link has been in doubt for some seconds, to close the connections: those of a link that
-	// has come back may lead nowhere. Back is called when the doubt ends after that. Neither may wait, and neither may be
-	// changed after the first Await.
-	Lost, Back func()
+	// lost closes the connections: those of a link that has come back may lead nowhere. back is called when the doubt
+	// ends after that. Neither may wait.
+	lost, back func()
 
-	// Log receives a line when there is doubt, and when it ends. It must not be changed after the first Await.
-	Log *slog.Logger
-
+	log   *slog.Logger
 	clock clock.WithDelayedExecution
 	probe func(context.Context) error
 	began time.Time
@@ -64,7 +61,7 @@ type Link struct {
 	mu      sync.Mutex
 	waiting map[*unanswered]struct{}
 	since   time.Duration // of the doubt
-	lost    bool          // the connections have been closed since
+	closed  bool          // the connections have been since
 	oldest  time.Duration // when waiting was last empty
 	due     time.Duration // the time of the next probe
 	pause   time.Duration // before the one after that
@@ -83,7 +80,7 @@ type unanswered struct {
 // newLink returns a link without doubt. Its probe has to be set, which asks the server for something small.
 func newLink(c clock.WithDelayedExecution) *Link {
 	l := &Link{
-		Lost: func() {}, Back: func() {}, Log: slog.New(slog.DiscardHandler), clock: c, began: c.Now(),
+		lost: func() {}, back: func() {}, log: slog.New(slog.DiscardHandler), clock: c, began: c.Now(),
 		waiting: make(map[*unanswered]struct{}), pause: probeInterval,
 	}
 	l.ctx, l.end = context.WithCancel(context.Background())
@@ -130,9 +127,9 @@ func (l *Link) hear() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.doubt.CompareAndSwap(true, false) {
-		l.Log.Info("the server answers again", "after", (l.now() - l.since).Round(time.Millisecond))
-		if l.lost {
-			l.Back()
+		l.log.Info("the server answers again", "after", (l.now() - l.since).Round(time.Millisecond))
+		if l.closed {
+			l.back()
 		}
 	}
 }
@@ -172,9 +169,9 @@ func (l *Link) step() {
 	case !l.Good() && now >= l.due, l.Good() && silent >= lateAfter:
 		l.sendProbe()
 	}
-	if !l.Good() && !l.lost && now-l.since >= lostAfter {
-		l.lost = true
-		l.Lost()
+	if !l.Good() && !l.closed && now-l.since >= lostAfter {
+		l.closed = true
+		l.lost()
 	}
 	l.giveUp()
 	l.look()
@@ -197,13 +194,13 @@ func (l *Link) suspect(why error) {
 	if !l.doubt.CompareAndSwap(false, true) {
 		return
 	}
-	l.since, l.pause, l.lost = l.now(), probeInterval, false
-	l.Log.Warn("the server may not be reached: requests are answered without it until it answers", "error", Explain(why))
+	l.since, l.pause, l.closed = l.now(), probeInterval, false
+	l.log.Warn("the server may not be reached: requests are answered without it until it answers", "error", Explain(why))
 	l.sendProbe()
 	l.look()
 }
 
-// sendProbe sends a probe unless one is under way. hear is told of its answer.
+// sendProbe sends a probe unless one is under way. Its answer is heard like any other.
 func (l *Link) sendProbe() {
 	if l.probing || l.ctx.Err() != nil {
 		return

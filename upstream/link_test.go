@@ -24,13 +24,13 @@ type probed struct {
 	*Link
 	answers atomic.Bool
 	probes  atomic.Int64
-	log     bytes.Buffer
+	lines   bytes.Buffer
 }
 
 func newProbed(answers bool) *probed {
 	l := &probed{Link: newLink(clock.RealClock{})}
 	l.answers.Store(answers)
-	l.Log = slog.New(slog.NewTextHandler(&l.log, nil))
+	l.log = slog.New(slog.NewTextHandler(&l.lines, nil))
 	l.probe = func(ctx context.Context) error {
 		l.probes.Add(1)
 		if l.answers.Load() {
@@ -78,8 +78,8 @@ func TestLinkSilent(t *testing.T) {
 		l.answers.Store(true)
 		sleepFor(maxProbeInterval + probeTimeout)
 		require.True(t, l.Good())
-		require.Equal(t, 1, strings.Count(l.log.String(), "may not be reached"))
-		require.Equal(t, 1, strings.Count(l.log.String(), "answers again"))
+		require.Equal(t, 1, strings.Count(l.lines.String(), "may not be reached"))
+		require.Equal(t, 1, strings.Count(l.lines.String(), "answers again"))
 
 		before = l.probes.Load()
 		sleepFor(10 * time.Minute)
@@ -107,7 +107,7 @@ func TestLinkSlowAnswer(t *testing.T) {
 		require.NoError(t, ctx.Err())
 		require.True(t, l.Good())
 		answered(nil)
-		require.Empty(t, l.log.String())
+		require.Empty(t, l.lines.String())
 	})
 }
 
@@ -162,7 +162,7 @@ func TestLinkLost(t *testing.T) {
 		l := newProbed(false)
 		defer l.close()
 		var lost, back atomic.Int64
-		l.Lost, l.Back = func() { lost.Add(1) }, func() { back.Add(1) }
+		l.lost, l.back = func() { lost.Add(1) }, func() { back.Add(1) }
 		_, ends := l.Await(t.Context(), 0)
 		sleepFor(silentAfter + 4*time.Second)
 		require.Zero(t, lost.Load())

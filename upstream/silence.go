@@ -18,7 +18,7 @@ var errUnanswered = fmt.Errorf("%w: the server sent nothing for %s", context.Dea
 
 // impatient is a transport that gives up requests whose server sends nothing for answerLimit: no header,
 // or no more of the body while that is read. A watch is silent while nothing changes, so only its
-// header is waited for; its end is the caller's business. The link is told of everything that comes.
+// header is waited for; its end is the caller's business. The link hears everything that comes.
 type impatient struct {
 	next http.RoundTripper
 	link *Link

@@ -56,9 +56,12 @@ func (x *bearer) route(ctx context.Context, s *server, user string, now time.Tim
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.to == nil || x.server != s {
-		config := rest.CopyConfig(s.config)
-		config.BearerToken, config.BearerTokenFile, config.ExecProvider = x.config.BearerToken, x.config.BearerTokenFile, x.config.ExecProvider
-		to, err := newRoute(config, nil)
+		bearing := func(config *rest.Config) *rest.Config {
+			config = rest.CopyConfig(config)
+			config.BearerToken, config.BearerTokenFile, config.ExecProvider = x.config.BearerToken, x.config.BearerTokenFile, x.config.ExecProvider
+			return config
+		}
+		to, err := newRoute(bearing(s.config), bearing(s.sessions), nil)
 		if err != nil {
 			return nil, err
 		}

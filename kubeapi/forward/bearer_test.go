@@ -101,7 +101,7 @@ func TestBearer(t *testing.T) {
 			n.users = map[string]string{"Bearer " + tc.token: "system:node:edge-1"}
 			require.Equal(t, http.StatusOK, send(issued))
 
-			require.NoError(t, s.Connect(&rest.Config{Host: s.upstream.URL, TLSClientConfig: rest.TLSClientConfig{CAData: authority(t, s.upstream)}}))
+			require.NoError(t, s.connect(&rest.Config{Host: s.upstream.URL, TLSClientConfig: rest.TLSClientConfig{CAData: authority(t, s.upstream)}}))
 			reviews := n.reviews.Load()
 			require.Equal(t, http.StatusOK, send(issued))
 			require.Equal(t, reviews+1, n.reviews.Load(), "another server is asked itself")

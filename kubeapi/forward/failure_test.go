@@ -122,7 +122,7 @@ func TestServerClosesDuringAnswer(t *testing.T) {
 }
 
 // TestSilentServer: a server that takes requests and sends nothing. A request that changes nothing is refused once the
-// wait for it is given up, another one is said to have perhaps been done, and has a longer grace.
+// wait for it is given up, another one may have been done, and has a longer grace.
 func TestSilentServer(t *testing.T) {
 	for _, tc := range []struct {
 		method  string

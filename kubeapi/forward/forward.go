@@ -62,10 +62,11 @@ type Handler struct {
 
 // server is where requests are sent to.
 type server struct {
-	base   *url.URL
-	config *rest.Config                                                        // without credentials
-	tokens *route                                                              // for requests with a bearer token
-	await  func(context.Context, time.Duration) (context.Context, func(error)) // see Options
+	base     *url.URL
+	config   *rest.Config                                                        // without credentials
+	sessions *rest.Config                                                        // the same, for upgrades
+	tokens   *route                                                              // for requests with a bearer token
+	await    func(context.Context, time.Duration) (context.Context, func(error)) // see Options
 }
 
 // New returns a handler.
@@ -80,18 +81,19 @@ func New(opts Options) *Handler {
 	return h
 }
 
-// Connect sets the server. The configuration has its address and its authorities, but no
-// credentials.
-func (h *Handler) Connect(config *rest.Config) error {
+// Connect sets the server. The configurations have its address and its authorities, but no credentials. The second one
+// is for requests that may change the protocol of their connection: a person's session is not to be closed with the
+// connections of a link that is in doubt.
+func (h *Handler) Connect(config, sessions *rest.Config) error {
 	base, err := url.Parse(config.Host)
 	if err != nil {
 		return err
 	}
-	tokens, err := newRoute(config, nil)
+	tokens, err := newRoute(config, sessions, nil)
 	if err != nil {
 		return err
 	}
-	h.server.Store(&server{base: base, config: config, tokens: tokens, await: h.opts.Await})
+	h.server.Store(&server{base: base, config: config, sessions: sessions, tokens: tokens, await: h.opts.Await})
 	return nil
 }
 
@@ -168,7 +170,9 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, refuse func(http
 		FlushInterval: -1,
 		BufferPool:    &h.buffers,
 		ErrorLog:      slog.NewLogLogger(h.opts.Log.Handler(), slog.LevelDebug),
-		ErrorHandler:  func(w http.ResponseWriter, _ *http.Request, err error) { refuse(w, h.failed(r, x, ctx.Err() != nil, err)) },
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+			refuse(w, h.failed(r, x, ctx.Err() != nil, err))
+		},
 	}
 	proxy.ServeHTTP(x, r.WithContext(httptrace.WithClientTrace(ctx, trace)))
 }

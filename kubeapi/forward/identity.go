@@ -88,7 +88,7 @@ func (x *identity) route(s *server, caller *access.Caller, now time.Time) (*rout
 	case x.to != nil && x.server == s:
 		return x.to, nil
 	}
-	to, err := newRoute(s.config, x.cert)
+	to, err := newRoute(s.config, s.sessions, x.cert)
 	if err != nil {
 		return nil, err
 	}
@@ -160,14 +160,12 @@ type route struct {
 }
 
 // newRoute returns transports to a server, with a client certificate unless that is nil.
-func newRoute(config *rest.Config, certificate *tls.Certificate) (*route, error) {
+func newRoute(config, sessions *rest.Config, certificate *tls.Certificate) (*route, error) {
 	requests, err := newTransport(config, certificate)
 	if err != nil {
 		return nil, err
 	}
-	config = rest.CopyConfig(config)
-	config.Dial = nil // a person's session is not closed with the others when the link is in doubt
-	upgrades, err := newTransport(config, certificate, "http/1.1")
+	upgrades, err := newTransport(sessions, certificate, "http/1.1")
 	return &route{requests, upgrades}, err
 }
 

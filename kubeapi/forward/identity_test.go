@@ -176,7 +176,8 @@ func TestIdentity_WrongClock(t *testing.T) {
 	f := newFiles(t, kubeletConfig)
 	f.rotate(pair(t, "system:node:edge-1", nil, time.Now().Add(year)))
 	x, user := &identity{kubeconfig: f.kubeconfig()}, node("system:node:edge-1")
-	to := &server{config: &rest.Config{Host: "https://127.0.0.1:6443"}}
+	config := &rest.Config{Host: "https://127.0.0.1:6443"}
+	to := &server{config: config, sessions: config}
 	for _, off := range []time.Duration{-26 * year, -2 * time.Hour, 2 * time.Hour, 14 * year} {
 		found, err := x.route(to, user, time.Now().Add(off))
 		if off > year {

@@ -46,13 +46,13 @@ func newSite(t *testing.T, h http.Handler, change ...func(*Options)) *site {
 	opts := Options{
 		Connected: func() bool { return !s.offline.Load() }, Clock: clock.RealClock{},
 		Await: await,
-		Log: slog.New(slog.NewTextHandler(&s.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Log:   slog.New(slog.NewTextHandler(&s.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	for _, fn := range change {
 		fn(&opts)
 	}
 	s.Handler = New(opts)
-	require.NoError(t, s.Connect(&rest.Config{Host: s.upstream.URL, TLSClientConfig: rest.TLSClientConfig{CAData: authority(t, s.upstream)}}))
+	require.NoError(t, s.connect(&rest.Config{Host: s.upstream.URL, TLSClientConfig: rest.TLSClientConfig{CAData: authority(t, s.upstream)}}))
 	s.caller.Store(&access.Caller{User: authenticationv1.UserInfo{Username: "user"}})
 	s.proxy = startTLS(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.ServeHTTP(w, r.WithContext(access.WithCaller(r.Context(), s.caller.Load())))
@@ -60,6 +60,9 @@ func newSite(t *testing.T, h http.Handler, change ...func(*Options)) *site {
 	t.Cleanup(s.closeIdle)
 	return s
 }
+
+// connect sets the server.
+func (s *site) connect(config *rest.Config) error { return s.Connect(config, config) }
 
 // await is Options.Await of a server that is never silent.
 func await(ctx context.Context, _ time.Duration) (context.Context, func(error)) {
@@ -75,7 +78,7 @@ func (s *site) plain() {
 	s.t.Cleanup(s.closeIdle)
 	s.closeIdle()
 	s.upstream, s.proxy = up, proxy
-	require.NoError(s.t, s.Connect(&rest.Config{Host: up.URL}))
+	require.NoError(s.t, s.connect(&rest.Config{Host: up.URL}))
 }
 
 // closeIdle closes the connections of the handler.

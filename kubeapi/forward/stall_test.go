@@ -57,7 +57,7 @@ func inBubble(t *testing.T, h http.Handler, fn func(t *testing.T, c *http.Client
 				s := &site{Handler: New(Options{Connected: func() bool { return true }, Await: await, Clock: clock.RealClock{}, Log: log})}
 				caller := &access.Caller{User: authenticationv1.UserInfo{Username: "user"}}
 				up, p := make(pipes), make(pipes)
-				require.NoError(t, s.Connect(&rest.Config{Host: "http://upstream", Dial: up.dial}))
+				require.NoError(t, s.connect(&rest.Config{Host: "http://upstream", Dial: up.dial}))
 				upstream, proxy := &http.Server{Handler: h}, serving.NewBodyServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { //nolint:gosec // no timeouts, as in a kube-apiserver
 					s.ServeHTTP(w, r.WithContext(access.WithCaller(r.Context(), caller)))
 				}), log)

@@ -59,6 +59,7 @@ var wallTime = map[string]string{
 	"informer/processor.go":                     "monotonic",
 	"kubeapi/admit.go":                          "monotonic",
 	"kubeapi/columns.go":                        "shown",
+	"kubeapi/documents/mirror.go":               "compared: TestMirror, TestMirror_Asked",
 	"kubeapi/events.go":                         "monotonic",
 	"kubeapi/forward/exchange.go":               "monotonic",
 	"kubeapi/forward/identity.go":               "compared: TestIdentity_WrongClock",
@@ -95,6 +96,7 @@ var wallTime = map[string]string{
 	"store/bolt/rekey.go":                       "monotonic",
 	"store/bolt/trim.go":                        "compared: TestHistoryRetention_WrongClock",
 	"upstream/failover.go":                      "monotonic",
+	"upstream/link.go":                          "monotonic",
 	"upstream/list.go":                          "monotonic",
 	"upstream/missed.go":                        "monotonic",
 }

@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"github.com/snapcache/snapcache/agent/internal/collection"
+	"github.com/snapcache/snapcache/internal/sleep"
 	"github.com/snapcache/snapcache/kubeapi"
+	"github.com/snapcache/snapcache/kubeapi/documents"
 	"github.com/snapcache/snapcache/kubeapi/forward"
 	"github.com/snapcache/snapcache/kubeapi/tokens"
 	"github.com/snapcache/snapcache/upstream"
@@ -26,6 +28,11 @@ func (a *API) openForward(opts *kubeapi.Options) (err error) {
 		Connected: a.reaches, Await: a.await, Kubeconfigs: cfg.Kubeconfigs(), Clock: a.opts.Clock, Log: a.opts.Log,
 	})
 	opts.Forward = a.forward
+	kept, bad := documents.Open(filepath.Join(a.opts.dir(), "discovery.json"), a.opts.Clock)
+	if bad != nil {
+		a.opts.Log.Warn("the resources that the server has are not known until it can be asked", "error", bad)
+	}
+	a.documents, opts.Documents = kept, kept
 	if cfg.RememberTokens {
 		opts.Forward, err = a.openTokens(a.forward, opts.Metrics)
 	}
@@ -42,12 +49,23 @@ func (a *API) await(ctx context.Context, grace time.Duration) (context.Context, 
 	return a.access.cluster.Load().Link().Await(ctx, grace)
 }
 
+// keepDocuments keeps the server's discovery documents current until ctx ends.
+func (a *API) keepDocuments(ctx context.Context, cluster *upstream.Cluster) {
+	sleep.Daily(ctx, a.opts.Clock, a.opts.Log, 0, a.documents.Asked(), func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, readTimeout)
+		defer cancel()
+		return upstream.Explain(a.documents.Refresh(ctx, cluster.DiscoveryDocument))
+	})
+}
+
 // Reconnect forwards to the server that a cluster uses now.
 func (a *API) Reconnect(cluster *upstream.Cluster) {
 	if a.forward == nil {
 		return
 	}
-	if err := a.forward.Connect(cluster.Anonymous()); err != nil {
+	sessions := cluster.Anonymous()
+	sessions.Dial = nil
+	if err := a.forward.Connect(cluster.Anonymous(), sessions); err != nil {
 		a.opts.Log.Error("requests can't be forwarded", "error", err)
 	}
 }

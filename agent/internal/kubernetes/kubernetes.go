@@ -26,6 +26,7 @@ import (
 	"github.com/snapcache/snapcache/internal/files"
 	"github.com/snapcache/snapcache/internal/sleep"
 	"github.com/snapcache/snapcache/kubeapi"
+	"github.com/snapcache/snapcache/kubeapi/documents"
 	"github.com/snapcache/snapcache/kubeapi/forward"
 	"github.com/snapcache/snapcache/kubeapi/openapi"
 	"github.com/snapcache/snapcache/kubeapi/serving"
@@ -66,10 +67,11 @@ type API struct {
 	callers     *access.Authenticator
 	users       *serving.Users
 	refusals    *refusals
-	access      *clusterAccess   // nil if it is off
-	kubelet     *serving.Kubelet // nil if no certificate is issued to it
-	forward     *forward.Handler // nil if it is off
-	tokens      store.DB         // nil if none are remembered
+	access      *clusterAccess    // nil if it is off
+	kubelet     *serving.Kubelet  // nil if no certificate is issued to it
+	forward     *forward.Handler  // nil if it is off
+	tokens      store.DB          // nil if none are remembered
+	documents   *documents.Mirror // nil if nothing is forwarded
 }
 
 // New makes the handler. The version of the server, and its OpenAPI documents, are kept beside the
@@ -254,6 +256,9 @@ func (a *API) Follow(ctx context.Context, cluster *upstream.Cluster) {
 	}
 	if a.kubelet != nil {
 		tasks.Go(func() { a.renewKubelet(ctx) })
+	}
+	if a.documents != nil {
+		tasks.Go(func() { a.keepDocuments(ctx, cluster) })
 	}
 	for a.asking() {
 		if sleep.For(ctx, a.opts.Clock, time.Second) != nil {
