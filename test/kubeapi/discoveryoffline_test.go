@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -71,5 +73,8 @@ func (c *caller) document(t *testing.T, path string) (content map[string]any, ag
 	for _, r := range list {
 		delete(r.(map[string]any), "storageVersionHash")
 	}
+	slices.SortFunc(list, func(a, b any) int { // the order of custom resources differs from that of aggregated documents
+		return strings.Compare(a.(map[string]any)["name"].(string), b.(map[string]any)["name"].(string))
+	})
 	return content, answer.Header.Get("Age")
 }
