@@ -177,6 +177,7 @@ func TestAnswerBegins(t *testing.T) {
 	})
 	a, err := client(t, s.proxy, "h2").Do(request(t, http.MethodGet, s.proxy.URL+"/x", nil))
 	require.NoError(t, err)
+	require.Eventually(t, func() bool { return len(answered) == 1 }, 10*time.Second, time.Millisecond)
 	require.NoError(t, <-answered)
 	require.NoError(t, a.Body.Close())
 	require.ErrorIs(t, <-answered, context.Canceled)
