@@ -108,7 +108,6 @@ func (x *clusterAccess) load() error {
 
 // follow keeps the authorities and the cluster's keys current until ctx ends.
 func (x *clusterAccess) follow(ctx context.Context, cluster *upstream.Cluster) {
-	x.cluster.Store(cluster)
 	var tasks sync.WaitGroup
 	defer tasks.Wait()
 	if x.authorities != nil {

@@ -248,6 +248,9 @@ func (a *API) Follow(ctx context.Context, cluster *upstream.Cluster) {
 	if !a.opts.Config().KubernetesAPI.Enabled() {
 		return
 	}
+	if a.access != nil {
+		a.access.cluster.Store(cluster) // before a request is forwarded, whose answer is awaited over its link
+	}
 	a.Reconnect(cluster)
 	var tasks sync.WaitGroup
 	defer tasks.Wait()
