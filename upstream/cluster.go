@@ -35,7 +35,7 @@ type Cluster struct {
 	client   *rest.RESTClient
 	failover *failover // nil for a cluster with one server
 	link     *Link
-	seed     *Cluster  // see SeedFrom; nil for none
+	seed     *Cluster // see SeedFrom; nil for none
 
 	mu        sync.Mutex
 	suggested map[schema.GroupResource][]string // see suggest

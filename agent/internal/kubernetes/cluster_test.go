@@ -30,7 +30,6 @@ import (
 func (w *world) following() {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	w.x.cluster.Store(w.cluster)
 	go func() { defer close(done); w.x.follow(ctx, w.cluster) }()
 	w.t.Cleanup(func() { cancel(); <-done })
 	// The keys were read once by newWorld. A timer of a fake clock needs a step, also if it is due.
