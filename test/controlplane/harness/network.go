@@ -31,7 +31,7 @@ type Network struct {
 	mu       sync.Mutex
 	listener net.Listener // nil while the network is cut
 	conns    map[net.Conn]struct{}
-	silent   bool    // connections are accepted, and nothing is sent
+	silent   bool // connections are accepted, and nothing is sent
 	latency  time.Duration
 	breaks   []int64 // a connection breaks after so many bytes of the target, then another one
 	gate     *gate
