@@ -107,6 +107,21 @@ func (w *issuedWorld) reads(k kubernetes.Interface, away bool) {
 	}
 }
 
+// awaitDecisions waits until the decisions on the kubelet's requests are durable, which takes a second: the newest one
+// has been written for two.
+func (w *issuedWorld) awaitDecisions() {
+	w.t.Helper()
+	require.Eventually(w.t, func() bool {
+		files, err := filepath.Glob(filepath.Join(w.dir, "decisions.db*"))
+		require.NoError(w.t, err)
+		require.NotEmpty(w.t, files)
+		return !slices.ContainsFunc(files, func(name string) bool {
+			info, err := os.Stat(name)
+			return err != nil || time.Since(info.ModTime()) < 2*time.Second
+		})
+	}, patience, lookEvery, "decisions are being written")
+}
+
 // annotate writes an annotation of a node, by its status as a kubelet does.
 func annotate(ctx context.Context, k kubernetes.Interface, node string) error {
 	_, err := k.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, []byte(`{"metadata":{"annotations":{"written":"by the kubelet"}}}`), metav1.PatchOptions{}, "status")
@@ -220,6 +235,7 @@ func issuedKubelet(t *testing.T, identityOf func(*testing.T, *plane) string) {
 		return err == nil && !slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool { return p.Status.Phase != corev1.PodRunning })
 	}, patience, lookEvery, "their status is not at the kube-apiserver")
 
+	w.awaitDecisions()
 	kubelet.Kill()
 	require.NoError(t, on.KillAPIServer(ctx))
 	w.site.kill()
