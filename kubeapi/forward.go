@@ -65,7 +65,7 @@ func (s *Server) forward(w http.ResponseWriter, r *request) {
 	}()
 	handler := http.Handler(s.opts.Forward)
 	if r.isDocument() && r.Method == http.MethodGet {
-		if s.opts.Documents != nil {
+		if s.opts.Documents != nil && r.kind == forDiscovery {
 			s.opts.Documents.Note()
 		}
 		handler = s.opts.Forward.OrElse(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { s.document(w, r, s.documentBy(r)) }))

@@ -92,7 +92,8 @@ func (l *Link) Good() bool { return !l.doubt.Load() }
 
 // Await returns a context for a request whose answer is waited for. When the link is in doubt, and still is after a
 // grace, the context ends with the cause [ErrLink]. The caller calls answered, of which the first call counts: with
-// nil when the answer begins, with the error of a request that has none. After an error of the network the link is in doubt at once.
+// nil when the answer begins, with the error of a request that has none. After an error of the network the link is in
+// doubt at once.
 func (l *Link) Await(ctx context.Context, grace time.Duration) (_ context.Context, answered func(error)) {
 	ctx, giveUp := context.WithCancelCause(ctx)
 	u := &unanswered{grace, giveUp}

@@ -16,6 +16,9 @@ import (
 // churnSlow is the rate of changes per second in tests that kill an agent between any two of them.
 const churnSlow = 80
 
+// churnStored changes the kinds that no controller of a real cluster changes.
+var churnStored = objects.ChurnOptions{Rate: churnSlow, Kinds: []string{"configmaps", "widgets"}}
+
 // beginChurn changes objects until stop is called, or the test ends.
 func beginChurn(t *testing.T, config *rest.Config, o objects.ChurnOptions) (stop func()) {
 	t.Helper()

@@ -115,7 +115,7 @@ func TestFaultKill(t *testing.T) {
 	k.x.writeKeys()
 	k.configure()
 	truth := recordTruth(t, cp)
-	stopChurn := beginChurn(t, cp.RESTConfig(controlplane.Admin), objects.ChurnOptions{Rate: churnSlow, Kinds: []string{"configmaps", "widgets"}})
+	stopChurn := beginChurn(t, cp.RESTConfig(controlplane.Admin), churnStored)
 
 	a := k.x.start()
 	a.awaitCaughtUp(anywhere(killIDs...))

@@ -29,8 +29,10 @@ import (
 )
 
 var (
-	ownKubeconfig = flag.String("own.kubeconfig", "", "a kubeconfig `file` for TestOwnServer: its cluster is changed, killed and restored; empty for one that the test starts")
-	ownProgram    = flag.String("own.program", "", "the `program` that kills, starts, saves and restores that cluster's server: testdata/server.sh is an example")
+	ownKubeconfig = flag.String("own.kubeconfig", "",
+		"a kubeconfig `file` for TestOwnServer: its cluster is changed, killed and restored; empty for one that the test starts")
+	ownProgram = flag.String("own.program", "",
+		"the `program` that kills, starts, saves and restores that cluster's server: testdata/server.sh is an example")
 )
 
 // ownServer is a server of which the test has a kubeconfig, and a program that takes "kill", "start", "save DIR" and
@@ -56,6 +58,8 @@ var ownIDs = map[string]schema.GroupVersionResource{
 	ownRoles:              {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"},
 }
 
+var ownAnywhere = anywhere(slices.Collect(maps.Keys(ownIDs))...)
+
 // TestOwnServer takes any server through what a server does to an agent, knowing no more of it than its kubeconfig and
 // how to kill and restore it. After each step the agent's objects must be the server's, which are listed with all fields,
 // and a list must have had a reason that fits the step.
@@ -71,7 +75,7 @@ func TestOwnServer(t *testing.T) {
 	t.Log("agent killed")
 	stop := s.beginChurn()
 	for range times(5, 50) {
-		a.awaitCaughtUp(anywhere("configmaps", "widgets.example.com", ownRoles))
+		a.awaitCaughtUp(ownAnywhere)
 		s.requireReasons(a)
 		s.kills++
 		a.kill()
@@ -200,16 +204,16 @@ func (s *ownServer) do(args ...string) {
 	})
 }
 
-// churn makes a number of changes. Pods are left out: a real cluster's controllers would change them.
+// churn makes a number of changes.
 func (s *ownServer) churn(n int) {
 	s.t.Helper()
-	done, err := objects.Churn(s.t.Context(), s.config, objects.ChurnOptions{Rate: -1, Count: n, Kinds: []string{"configmaps", "widgets"}})
+	done, err := objects.Churn(s.t.Context(), s.config, objects.ChurnOptions{Rate: -1, Count: n, Kinds: churnStored.Kinds})
 	require.NoError(s.t, err)
 	s.changes += done.Total()
 }
 
 func (s *ownServer) beginChurn() (stop func()) {
-	return beginChurn(s.t, s.config, objects.ChurnOptions{Rate: churnSlow, Kinds: []string{"configmaps", "widgets"}})
+	return beginChurn(s.t, s.config, churnStored)
 }
 
 // createMany creates configmaps, and deleteMany deletes all in their namespace.
@@ -248,12 +252,7 @@ func (s *ownServer) deleteMany() {
 func (s *ownServer) createUnusual() {
 	s.t.Helper()
 	client := harness.Dynamic(s.t, s.config)
-	for i := range 3 {
-		o := objects.Widget(objects.Namespace(0), 100+i, 0)
-		require.NoError(s.t, unstructured.SetNestedField(o.Object, strings.Repeat("large \u00e9 ", 1_400_000/9), "spec", "firmware"))
-		_, err := client.Resource(objects.WidgetResource).Namespace(objects.Namespace(0)).Create(s.t.Context(), o, metav1.CreateOptions{})
-		require.NoError(s.t, err)
-	}
+	createLarge(s.t, client)
 	for _, name := range []string{"snapcache:shop:reader:", "snapcache Größe:店:система, with spaces"} {
 		o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "rules": []any{}}}
 		o.SetName(name)
@@ -282,8 +281,7 @@ func (s *ownServer) list(ctx context.Context, resource schema.GroupVersionResour
 // of these reasons.
 func (s *ownServer) requireSame(a *agent, reasons ...string) {
 	s.t.Helper()
-	ids := anywhere(slices.Collect(maps.Keys(ownIDs))...)
-	a.awaitCaughtUp(ids)
+	a.awaitCaughtUp(ownAnywhere)
 	for id, resource := range ownIDs {
 		var want content
 		var missing string
@@ -298,7 +296,7 @@ func (s *ownServer) requireSame(a *agent, reasons ...string) {
 			return len(report) == 0, nil
 		})
 	}
-	a.awaitCaughtUp(ids)
+	a.awaitCaughtUp(ownAnywhere)
 	s.requireReasons(a, reasons...)
 }
 

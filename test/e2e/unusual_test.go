@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
 
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/test/controlplane"
@@ -52,13 +53,7 @@ func TestUnusualObjects(t *testing.T) {
 		}
 		require.Error(t, err, "the server says that it deleted all")
 	}
-	widgets := client.Resource(objects.WidgetResource).Namespace(objects.Namespace(0))
-	for i := range 3 {
-		o := objects.Widget(objects.Namespace(0), 100+i, 0)
-		require.NoError(t, unstructured.SetNestedField(o.Object, strings.Repeat("large \u00e9 ", 1_400_000/9), "spec", "firmware"))
-		_, err := widgets.Create(t.Context(), o, metav1.CreateOptions{})
-		require.NoError(t, err)
-	}
+	createLarge(t, client)
 	names := []string{"system:shop:reader:", "Größe:店:система", "with spaces, and commas"}
 	for _, name := range names {
 		o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "rules": []any{}}}
@@ -79,6 +74,18 @@ func TestUnusualObjects(t *testing.T) {
 	same(a, 0)
 	a.stop()
 	x.must("check")
+}
+
+// createLarge creates widgets near the limit of etcd's size.
+func createLarge(t *testing.T, client dynamic.Interface) {
+	t.Helper()
+	widgets := client.Resource(objects.WidgetResource).Namespace(objects.Namespace(0))
+	for i := range 3 {
+		o := objects.Widget(objects.Namespace(0), 100+i, 0)
+		require.NoError(t, unstructured.SetNestedField(o.Object, strings.Repeat("large \u00e9 ", 1_400_000/9), "spec", "firmware"))
+		_, err := widgets.Create(t.Context(), o, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
 }
 
 // TestLargeResourceVersions moves a cluster to resourceVersions that a float64 can't hold, as a datastore in SQL may

@@ -111,8 +111,7 @@ func TestSilentLink(t *testing.T) {
 		s.link.Slow(150 * time.Millisecond)
 		s.link.Up()
 		s.awaitLink(c)
-		before, err := os.ReadFile(filepath.Join(s.dir, "log"))
-		require.NoError(t, err)
+		before := len(s.log())
 		for range 5 {
 			for _, x := range silentRequests {
 				began := time.Now()
@@ -128,15 +127,14 @@ func TestSilentLink(t *testing.T) {
 			t.Logf("slow: %s: %d after %s", args, got.code, time.Since(began).Round(time.Millisecond))
 			require.Zero(t, got.code, "%s: %s", args, got.stderr)
 		}
-		log, err := os.ReadFile(filepath.Join(s.dir, "log"))
-		require.NoError(t, err)
-		require.NotContains(t, string(log[len(before):]), "may not be reached")
+		require.NotContains(t, s.log()[before:], "may not be reached")
 	})
-	log, err := os.ReadFile(filepath.Join(s.dir, "log"))
-	require.NoError(t, err)
-	require.Contains(t, string(log), "the server may not be reached")
-	require.Contains(t, string(log), "the server answers again")
+	require.Contains(t, s.log(), "the server may not be reached")
+	require.Contains(t, s.log(), "the server answers again")
 }
+
+// log returns the agent's log.
+func (s *site) log() string { return string(harness.ReadFile(s.t, filepath.Join(s.dir, "log"))) }
 
 // in returns the same site for a subtest.
 func (s *site) in(t *testing.T) *site {

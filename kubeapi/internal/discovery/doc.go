@@ -4,8 +4,8 @@
 //
 // Invariants:
 //
-//   - Documents list the resources that the API serves, and nothing else: a client that asks for more
-//     fails before it sends the request.
+//   - Documents of New list the resources that the API serves, and nothing else: a client that asks for
+//     more fails before it sends the request. Parse returns a server's.
 //   - For the same resources a document has the fields and values of a kube-apiserver's, except for
 //     verbs that write, and storageVersionHash, which is missing.
 package discovery

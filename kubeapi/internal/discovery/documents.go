@@ -2,9 +2,6 @@ package discovery
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -73,77 +70,29 @@ func New(resources []Resource, unknown ...schema.GroupVersion) *Documents {
 			d.stale = append(d.stale, gv)
 		}
 	}
-	core := d.addGroup("", groups[""])
+	core := d.aggregated("", groups[""])
 	delete(groups, "")
-
-	list := metav1.APIGroupList{TypeMeta: typeMeta("APIGroupList"), Groups: []metav1.APIGroup{}}
 	named := []apidiscovery.APIGroupDiscovery{}
 	for _, name := range groups.sorted() {
-		group := d.addGroup(name, groups[name])
-		named = append(named, group)
-		list.Groups = append(list.Groups, legacyGroup(group))
+		named = append(named, d.aggregated(name, groups[name]))
 	}
-	d.add("/api", nil, []apidiscovery.APIGroupDiscovery{core})
-	d.add("/apis", encode(list), named)
+	d.addAll(core, named)
 	return d
 }
 
-// addGroup adds the documents of a group and of its versions, and returns its part of the aggregated
-// one.
-func (d *Documents) addGroup(name string, g group) apidiscovery.APIGroupDiscovery {
+// aggregated returns the part of a group in the aggregated document.
+func (d *Documents) aggregated(name string, g group) apidiscovery.APIGroupDiscovery {
 	out := apidiscovery.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	for _, v := range g.sorted() {
-		list := metav1.APIResourceList{
-			TypeMeta:     typeMeta("APIResourceList"),
-			GroupVersion: schema.GroupVersion{Group: name, Version: v}.String(),
-			APIResources: []metav1.APIResource{},
-		}
-		aggregated := apidiscovery.APIVersionDiscovery{Version: v, Freshness: apidiscovery.DiscoveryFreshnessCurrent}
+		version := apidiscovery.APIVersionDiscovery{Version: v, Freshness: apidiscovery.DiscoveryFreshnessCurrent}
 		if d.IsStale(schema.GroupVersion{Group: name, Version: v}) {
-			aggregated.Freshness = apidiscovery.DiscoveryFreshnessStale
+			version.Freshness = apidiscovery.DiscoveryFreshnessStale
 		}
 		for _, plural := range slices.Sorted(maps.Keys(g[v])) {
-			r := g[v][plural]
-			list.APIResources = append(list.APIResources, r.legacy()...)
-			aggregated.Resources = append(aggregated.Resources, r.aggregated())
+			version.Resources = append(version.Resources, g[v][plural].aggregated())
 		}
-		out.Versions = append(out.Versions, aggregated)
-		path := "/apis/" + list.GroupVersion
-		if name == "" {
-			path = "/api/" + v
-			list.APIVersion = "" // as in Kubernetes 1.1
-		}
-		d.add(path, encode(list), nil)
+		out.Versions = append(out.Versions, version)
 	}
-	if name != "" {
-		legacy := legacyGroup(out)
-		legacy.TypeMeta = typeMeta("APIGroup")
-		d.add("/apis/"+name, encode(legacy), nil)
-	}
-	return out
-}
-
-// add adds the documents of a path; groups is the content of the aggregated one, nil if there is none.
-func (d *Documents) add(path string, legacy []byte, groups []apidiscovery.APIGroupDiscovery) {
-	doc := document{legacy: legacy}
-	if groups != nil {
-		doc.aggregated = encode(apidiscovery.APIGroupDiscoveryList{
-			TypeMeta: metav1.TypeMeta{Kind: "APIGroupDiscoveryList", APIVersion: apidiscovery.SchemeGroupVersion.String()},
-			Items:    groups,
-		})
-		doc.etag = fmt.Sprintf(`"%X"`, sha256.Sum256(doc.aggregated))
-	}
-	d.byPath[path] = doc
-}
-
-// legacyGroup returns the entry of a group in an APIGroupList. The first version is the preferred one.
-func legacyGroup(g apidiscovery.APIGroupDiscovery) metav1.APIGroup {
-	out := metav1.APIGroup{Name: g.Name}
-	for _, v := range g.Versions {
-		gv := schema.GroupVersion{Group: g.Name, Version: v.Version}
-		out.Versions = append(out.Versions, metav1.GroupVersionForDiscovery{GroupVersion: gv.String(), Version: v.Version})
-	}
-	out.PreferredVersion = out.Versions[0]
 	return out
 }
 
@@ -205,41 +154,11 @@ func (r Resource) offered() metav1.Verbs {
 	return r.Verbs
 }
 
-func typeMeta(kind string) metav1.TypeMeta { return metav1.TypeMeta{Kind: kind, APIVersion: "v1"} }
-
-// encode returns the JSON of a document, with the newline at its end that a kube-apiserver sends.
-func encode(document any) []byte {
-	raw, err := json.Marshal(document)
-	if err != nil {
-		panic(err) // the types of documents can always be encoded
-	}
-	return append(raw, '\n')
-}
-
 // The verbs that the API offers for a resource that is read, and for its subresources.
 var (
 	verbs            = metav1.Verbs{"get", "list", "watch"}
 	subresourceVerbs = metav1.Verbs{"get"}
 )
-
-// legacy returns the entries of the resource and its subresources in an APIResourceList.
-func (r Resource) legacy() []metav1.APIResource {
-	entries := []metav1.APIResource{{
-		Name:         r.Resource,
-		SingularName: r.Singular,
-		Namespaced:   r.Namespaced,
-		Kind:         r.Kind,
-		Verbs:        r.offered(),
-		ShortNames:   r.ShortNames,
-		Categories:   r.Categories,
-	}}
-	for _, sub := range slices.Sorted(slices.Values(r.Subresources)) {
-		entries = append(entries, metav1.APIResource{
-			Name: r.Resource + "/" + sub, Namespaced: r.Namespaced, Kind: r.Kind, Verbs: subresourceVerbs,
-		})
-	}
-	return entries
-}
 
 // aggregated returns the entry of the resource in an APIGroupDiscoveryList.
 func (r Resource) aggregated() apidiscovery.APIResourceDiscovery {

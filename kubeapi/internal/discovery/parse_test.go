@@ -34,7 +34,8 @@ func TestParse(t *testing.T) {
 }
 
 func TestParse_Bad(t *testing.T) {
-	good := []byte(`{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2beta1","items":[{"metadata":{},"versions":[{"version":"v1"}]}]}`)
+	good := []byte(`{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2beta1",` +
+		`"items":[{"metadata":{},"versions":[{"version":"v1"}]}]}`)
 	none := []byte(`{"kind":"APIGroupDiscoveryList","items":[]}`)
 	_, err := Parse(good, none)
 	require.NoError(t, err)
@@ -45,7 +46,9 @@ func TestParse_Bad(t *testing.T) {
 		_, err := Parse([]byte(bad), none)
 		require.Error(t, err, bad)
 	}
-	for _, bad := range []string{"", "null", `{"kind":"APIGroupList"}`, `{"kind":"APIGroupDiscoveryList","items":[{"metadata":{"name":"x"}}]}`} {
+	for _, bad := range []string{
+		"", "null", `{"kind":"APIGroupList"}`, `{"kind":"APIGroupDiscoveryList","items":[{"metadata":{"name":"x"}}]}`,
+	} {
 		_, err := Parse(good, []byte(bad))
 		require.Error(t, err, bad)
 	}
