@@ -203,11 +203,12 @@ func isAlert(err error) bool {
 func isNetwork(err error) bool {
 	return errors.As(err, new(*net.DNSError)) || errors.As(err, new(*net.OpError)) || errors.As(err, new(syscall.Errno)) ||
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.DeadlineExceeded) ||
-		utilnet.IsTimeout(err) || utilnet.IsProbableEOF(err) || utilnet.IsHTTP2ConnectionLost(err) || isStreamReset(err)
+		utilnet.IsTimeout(err) || utilnet.IsProbableEOF(err) || isHTTP2(err)
 }
 
-// isStreamReset reports whether HTTP/2 reset a stream. net/http and x/net have different types for
-// the error.
-func isStreamReset(err error) bool {
-	return strings.Contains(err.Error(), "stream error: stream ID ")
+// isHTTP2 reports whether HTTP/2 reset a stream or ended a connection. net/http exports none of these errors, and x/net
+// has other types.
+func isHTTP2(err error) bool {
+	return slices.ContainsFunc([]string{"stream error: stream ID ", "http2: client conn", "http2: Transport received Server's graceful shutdown"},
+		func(s string) bool { return strings.Contains(err.Error(), s) })
 }
