@@ -31,7 +31,7 @@ func FuzzRow(f *testing.F) {
 			if err != nil {
 				continue
 			}
-			require.Len(t, cells, len(p.Columns()))
+			require.GreaterOrEqual(t, len(cells), len(p.Columns()), "%s", raw) // for a quirk of ipaddresses
 			_, err = json.Marshal(cells)
 			require.NoError(t, err)
 		}

@@ -81,7 +81,8 @@ var printers = map[string]func(object) []any{
 	"persistentvolumes": row(name, filled("spec.capacity.storage", "0"), modes("spec.accessModes"),
 		text("spec.persistentVolumeReclaimPolicy"), volumePhase, volumeClaim, volumeClass,
 		optional("spec.volumeAttributesClassName", unset), text("status.reason"), age, optional("spec.volumeMode", unset)),
-	"pods": podCells,
+	"pods":         podCells,
+	"podtemplates": row(name, joined("template.spec.containers", "name"), joined("template.spec.containers", "image"), labelMap("template.metadata.labels")),
 	"replicationcontrollers": row(name, number("spec.replicas"), number("status.replicas"), number("status.readyReplicas"), age,
 		containers, images, labelMap("spec.selector")),
 	"resourcequotas":  row(name, quota(false), quota(true), age),
@@ -89,7 +90,14 @@ var printers = map[string]func(object) []any{
 	"serviceaccounts": row(name, age),
 	"services": row(name, text("spec.type"), optional("spec.clusterIPs.0", none), external, servicePorts, age,
 		labelMap("spec.selector")),
-	"controllerrevisions.apps": row(name, controller, number("revision"), age),
+	"mutatingadmissionpolicies.admissionregistration.k8s.io":         row(name, count("spec.mutations"), parameterKind, age),
+	"mutatingadmissionpolicybindings.admissionregistration.k8s.io":   policyBindingRow,
+	"mutatingwebhookconfigurations.admissionregistration.k8s.io":     row(name, count("webhooks"), age),
+	"validatingadmissionpolicies.admissionregistration.k8s.io":       row(name, count("spec.validations"), parameterKind, age),
+	"validatingadmissionpolicybindings.admissionregistration.k8s.io": policyBindingRow,
+	"validatingwebhookconfigurations.admissionregistration.k8s.io":   row(name, count("webhooks"), age),
+	"apiservices.apiregistration.k8s.io":                             row(name, serviceOf, available, age),
+	"controllerrevisions.apps":                                       row(name, controller, number("revision"), age),
 	"daemonsets.apps": row(name, number("status.desiredNumberScheduled"), number("status.currentNumberScheduled"),
 		number("status.numberReady"), number("status.updatedNumberScheduled"), number("status.numberAvailable"),
 		labelMap("spec.template.spec.nodeSelector"), age, containers, images, selector("spec.selector")),
@@ -98,40 +106,58 @@ var printers = map[string]func(object) []any{
 	"replicasets.apps": row(name, number("spec.replicas"), number("status.replicas"), number("status.readyReplicas"), age,
 		containers, images, selector("spec.selector")),
 	"statefulsets.apps": row(name, ready, age, containers, images),
+	"horizontalpodautoscalers.autoscaling": row(name, scaleTarget, scaleMetrics, optional("spec.minReplicas", unset), number("spec.maxReplicas"),
+		number("status.currentReplicas"), age),
 	"cronjobs.batch": row(name, text("spec.schedule"), optional("spec.timeZone", none), suspended, count("status.active"),
 		ago("status.lastScheduleTime", none), age, joined("spec.jobTemplate.spec.template.spec.containers", "name"),
 		joined("spec.jobTemplate.spec.template.spec.containers", "image"), selector("spec.jobTemplate.spec.selector")),
 	"jobs.batch": row(name, jobState, jobCompletions, jobDuration, age, containers, images,
 		selector("spec.selector")),
-	"leases.coordination.k8s.io":      row(name, text("spec.holderIdentity"), age),
-	"endpointslices.discovery.k8s.io": row(name, text("addressType"), slicePorts, sliceAddresses, age),
+	"certificatesigningrequests.certificates.k8s.io": row(name, age, filled("spec.signerName", none), text("spec.username"), validity, requestState),
+	"leases.coordination.k8s.io":                     row(name, text("spec.holderIdentity"), age),
+	"endpointslices.discovery.k8s.io":                row(name, text("addressType"), slicePorts, sliceAddresses, age),
 	"events.events.k8s.io": eventRow("regarding", "note", "deprecatedSource", "deprecatedFirstTimestamp",
 		"deprecatedLastTimestamp", "deprecatedCount", "reportingController"),
+	"flowschemas.flowcontrol.apiserver.k8s.io": row(name, text("spec.priorityLevelConfiguration.name"), number("spec.matchingPrecedence"),
+		optional("spec.distinguisherMethod.type", none), age, dangling),
+	"prioritylevelconfigurations.flowcontrol.apiserver.k8s.io": row(name, text("spec.type"), numberIf("spec.limited", "nominalConcurrencyShares"),
+		numberIf("spec.limited.limitResponse.queuing", "queues"), numberIf("spec.limited.limitResponse.queuing", "handSize"),
+		numberIf("spec.limited.limitResponse.queuing", "queueLengthLimit"), age),
 	"ingressclasses.networking.k8s.io": row(named("ingressclass.kubernetes.io/is-default-class"), text("spec.controller"),
 		classParameters, age),
 	"ingresses.networking.k8s.io": row(name, optional("spec.ingressClassName", none), ingressHosts, ingressAddresses,
 		ingressPorts, age),
+	"ipaddresses.networking.k8s.io":     row(name, addressOwner, age), // a server sends a cell more than columns
 	"networkpolicies.networking.k8s.io": row(name, selector("spec.podSelector"), age),
+	"servicecidrs.networking.k8s.io":    row(name, joined("spec.cidrs", ""), age),
 	"runtimeclasses.node.k8s.io":        row(name, text("handler"), age),
 	"poddisruptionbudgets.policy": row(name, optional("spec.minAvailable", "N/A"), optional("spec.maxUnavailable", "N/A"),
 		number("status.disruptionsAllowed"), age),
 	"clusterrolebindings.rbac.authorization.k8s.io": bindingRow,
 	"rolebindings.rbac.authorization.k8s.io":        bindingRow,
+	"deviceclasses.resource.k8s.io":                 row(name, age),
+	"resourceclaims.resource.k8s.io":                row(name, claimState, age),
+	"resourceclaimtemplates.resource.k8s.io":        row(name, age),
+	"resourceslices.resource.k8s.io":                row(name, text("spec.nodeName"), text("spec.driver"), text("spec.pool.name"), age),
 	"priorityclasses.scheduling.k8s.io":             row(name, number("value"), boolean("globalDefault"), age, text("preemptionPolicy")),
-	"csinodes.storage.k8s.io":                       row(name, count("spec.drivers"), age),
+	"csidrivers.storage.k8s.io": row(name, unlessFalse("spec.attachRequired"), boolean("spec.podInfoOnMount"), boolean("spec.storageCapacity"),
+		audiences, boolean("spec.requiresRepublish"), modesOfLife, age),
+	"csinodes.storage.k8s.io": row(name, count("spec.drivers"), age),
 	"storageclasses.storage.k8s.io": row(
 		named("storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"),
 		text("provisioner"), filled("reclaimPolicy", "Delete"), filled("volumeBindingMode", "Immediate"),
 		boolean("allowVolumeExpansion"), age),
 	"volumeattachments.storage.k8s.io": row(name, text("spec.attacher"), text("spec.source.persistentVolumeName"),
 		text("spec.nodeName"), boolean("status.attached"), age),
+	"volumeattributesclasses.storage.k8s.io": row(name, text("driverName"), age),
 }
 
 var (
-	age        = ago("metadata.creationTimestamp", unknown)
-	bindingRow = row(name, roleRef, age, subjects("User"), subjects("Group"), subjects("ServiceAccount"))
-	containers = joined("spec.template.spec.containers", "name")
-	images     = joined("spec.template.spec.containers", "image")
+	age              = ago("metadata.creationTimestamp", unknown)
+	policyBindingRow = row(name, text("spec.policyName"), parameters, age)
+	bindingRow       = row(name, roleRef, age, subjects("User"), subjects("Group"), subjects("ServiceAccount"))
+	containers       = joined("spec.template.spec.containers", "name")
+	images           = joined("spec.template.spec.containers", "image")
 )
 
 // columnsJSON has the columns of the kinds in printers, as a kube-apiserver v1.36 defines them.

@@ -59,7 +59,7 @@ func TestBesideServer(t *testing.T) {
 				// The server's clock is between this second and the next one.
 				later, _ := row(t, printer, want.Object.Raw, recorded.Now.Add(time.Second))
 				for i, cell := range want.Cells {
-					require.Contains(t, []any{cells[i], later[i]}, cell, "%s of %s", printer.Columns()[i].Name, want.Object.Raw)
+					require.Contains(t, []any{cells[i], later[i]}, cell, "cell %d of %s", i, want.Object.Raw)
 				}
 			}
 		})
