@@ -44,6 +44,7 @@ func (s *Server) WithBodies(local http.Handler) http.Handler {
 func (s *Server) forward(w http.ResponseWriter, r *request) {
 	m := s.opts.Metrics
 	m.forwarding.Inc()
+	m.programs.forwarded(r)
 	v := r.forwardedVerb()
 	counted := &hijackable{counting{ResponseWriter: w, sent: m.bytes.WithLabelValues(v)}}
 	ctx, cancel := s.whileAllowed(r)

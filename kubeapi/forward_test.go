@@ -262,11 +262,12 @@ func TestForwardsUncachedObjects(t *testing.T) {
 		of         *Collection
 		refused    bool
 		want       int
+		counted    []ProgramCounts
 	}{
-		{"there", "/api/v1/namespaces/a/pods/x", &part, false, http.StatusOK},
-		{"elsewhere", "/api/v1/namespaces/a/pods/y", &part, false, http.StatusTeapot},
-		{"refused", "/api/v1/namespaces/a/pods/y", &part, true, http.StatusForbidden},
-		{"nowhere", "/api/v1/namespaces/a/pods/y", whole, false, http.StatusNotFound},
+		{"there", "/api/v1/namespaces/a/pods/x", &part, false, http.StatusOK, []ProgramCounts{{Name: otherPrograms, Requests: 1}}},
+		{"elsewhere", "/api/v1/namespaces/a/pods/y", &part, false, http.StatusTeapot, []ProgramCounts{{Name: otherPrograms, Forwarded: 1}}},
+		{"refused", "/api/v1/namespaces/a/pods/y", &part, true, http.StatusForbidden, nil},
+		{"nowhere", "/api/v1/namespaces/a/pods/y", whole, false, http.StatusNotFound, []ProgramCounts{{Name: otherPrograms, Requests: 1}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			refused = tc.refused
@@ -282,6 +283,7 @@ func TestForwardsUncachedObjects(t *testing.T) {
 			a := httptest.NewRecorder()
 			s.WithBodies(s).ServeHTTP(a, httptest.NewRequest("GET", tc.path, nil))
 			require.Equal(t, tc.want, a.Code)
+			require.Equal(t, tc.counted, s.opts.Metrics.Programs())
 			if tc.want == http.StatusTeapot {
 				require.Empty(t, a.Header(), "the age is that of the cache")
 			}

@@ -8,7 +8,7 @@ import (
 )
 
 // Metrics counts the requests of a [Server]. It is a [prometheus.Collector], and safe for concurrent
-// use. Its labels are bounded: verbs, collections, status codes.
+// use. Its labels are bounded: verbs, collections, status codes, and some names of programs.
 type Metrics struct {
 	prometheus.Collector
 
@@ -22,6 +22,8 @@ type Metrics struct {
 	forwarded  *prometheus.CounterVec
 	forwarding prometheus.Gauge
 	repeated   prometheus.Counter
+
+	programs *programs
 }
 
 // Refusal is why a client is refused.
@@ -51,8 +53,10 @@ func NewMetrics() *Metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return made.NewCounterVec(prometheus.CounterOpts{Name: prefix + name, Help: help}, labels)
 	}
+	programs := newPrograms(prefix)
+	registry.MustRegister(programs)
 	return &Metrics{
-		Collector: registry,
+		Collector: registry, programs: programs,
 		requests: counter("requests_total",
 			"Requests to the Kubernetes API that have ended, by verb, collection and status code.", "verb", "collection", "code"),
 		watches: made.NewGaugeVec(prometheus.GaugeOpts{
@@ -85,6 +89,9 @@ func (m *Metrics) Refused(why Refusal) { m.refused.WithLabelValues(string(why)).
 
 // Repeated counts a service account token that was issued before and is repeated.
 func (m *Metrics) Repeated() { m.repeated.Inc() }
+
+// Programs returns the requests of each client program, those with the most requests first.
+func (m *Metrics) Programs() []ProgramCounts { return m.programs.all() }
 
 // begin counts a request that has begun. The returned function counts its end.
 func (m *Metrics) begin(v verb, collection string) func(code int) {

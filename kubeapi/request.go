@@ -31,6 +31,8 @@ type request struct {
 	named bool // the path is one of a resource, or of a group version
 
 	decision decision
+
+	forwarded bool // it was, whatever was decided
 }
 
 // kind is the purpose of a request.

@@ -36,6 +36,9 @@ func (a answerer) limited() bool {
 	return a == refused || a == byDiscovery || a == byReview || a == byObject || a == byCollection
 }
 
+// answers reports whether the requests are answered in place of the server.
+func (a answerer) answers() bool { return a >= byVersion }
+
 // decision is who answers a request.
 type decision struct {
 	by   answerer

@@ -117,6 +117,9 @@ func (s *Server) answer(w http.ResponseWriter, r *request) {
 			d = now
 		}
 	}
+	if d.by.answers() {
+		defer s.opts.Metrics.programs.begin(r)()
+	}
 	switch d.by {
 	case byServer:
 		s.forward(w, r)

@@ -121,6 +121,19 @@ type AgentStatus struct {
 	// was refused, in one line.
 	ConfigLoaded  time.Time `json:"configLoaded"`
 	ConfigProblem string    `json:"configProblem,omitempty"`
+
+	// Programs are the clients of the Kubernetes API, those with the most requests first.
+	Programs []Program `json:"programs,omitempty"`
+}
+
+// Program is what a client program has asked the Kubernetes API since the agent started. The server has seen those
+// requests that were forwarded, and no other.
+type Program struct {
+	Name      string `json:"name"`     // as it gives itself in its User-Agent
+	Requests  int64  `json:"requests"` // answered by the agent, watches apart
+	Watches   int64  `json:"watches"`  // answered by the agent
+	Open      int64  `json:"open"`     // of these watches, now
+	Forwarded int64  `json:"forwarded"`
 }
 
 // ServerText returns the server for people, empty for none.

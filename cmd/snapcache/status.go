@@ -154,6 +154,11 @@ func fingerprint(s *localapi.Status, err error) string {
 		same.Collections[i].Proven = time.Time{}
 		same.Collections[i].EventsByMinute = nil // the end of a minute changes nothing visible
 	}
+	if same.Agent != nil {
+		agent := *same.Agent
+		agent.Programs = nil
+		same.Agent = &agent
+	}
 	b, err := json.Marshal(same)
 	if err != nil {
 		return err.Error()
@@ -177,11 +182,29 @@ func printStatus(w io.Writer, s *localapi.Status) error {
 	if err := t.flush(); err != nil {
 		return err
 	}
+	if err := printPrograms(w, s.Agent); err != nil {
+		return err
+	}
 	snapshots := ""
 	if s.Snapshots != nil {
 		snapshots = "snapshots: " + s.Snapshots.Summary(time.Now())
 	}
 	return writeLines(w, append(alarmLines(s), verifiedLine(s.Collections, time.Now()), storeLine(s.Store), snapshots, agentLine(s.Agent))...)
+}
+
+// printPrograms prints what the clients of the Kubernetes API have asked.
+func printPrograms(w io.Writer, a *localapi.AgentStatus) error {
+	if a == nil || len(a.Programs) == 0 {
+		return nil
+	}
+	if err := writeStrings(w, "\n"); err != nil {
+		return err
+	}
+	t := newTable(w, "CLIENT", ">ANSWERED HERE", ">WATCHES HERE", ">OPEN", ">FORWARDED")
+	for _, p := range a.Programs {
+		t.row(p.Name, humanCount(p.Requests), humanCount(p.Watches), humanCount(p.Open), humanCount(p.Forwarded))
+	}
+	return t.flush()
 }
 
 // verifiedLine reports comparisons that found no difference. The others are alarms.

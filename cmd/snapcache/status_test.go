@@ -140,3 +140,21 @@ func TestVerifiedLine_WrongClock(t *testing.T) {
 		verifiedLine(collections, at.Add(-time.Minute)))
 	require.Empty(t, verifiedLine(nil, at))
 }
+
+// TestStatusPrograms: the clients of the Kubernetes API are in the output, and their counts do not print it again.
+func TestStatusPrograms(t *testing.T) {
+	s := &localapi.Status{Agent: &localapi.AgentStatus{Programs: []localapi.Program{
+		{Name: "kubelet", Requests: 1840, Watches: 96, Open: 7, Forwarded: 5201}, {Name: "coredns", Requests: 12, Watches: 9, Open: 3},
+	}}}
+	var out strings.Builder
+	require.NoError(t, printStatus(&out, s))
+	require.Contains(t, out.String(), `
+CLIENT   ANSWERED HERE  WATCHES HERE  OPEN  FORWARDED
+kubelet          1,840            96     7      5,201
+coredns             12             9     3          0
+`)
+	before := fingerprint(s, nil)
+	s.Agent.Programs[0].Requests++
+	require.Equal(t, before, fingerprint(s, nil))
+	require.Len(t, s.Agent.Programs, 2)
+}

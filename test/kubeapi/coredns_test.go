@@ -104,6 +104,15 @@ func TestCoreDNS(t *testing.T) {
 	s.link.Up()
 	d.requireResolves("after the link is back", n)
 	s.requireContinued("after the link is back", before)
+
+	status, err := s.agent.status.Status(t.Context())
+	require.NoError(t, err)
+	require.Len(t, status.Agent.Programs, 1, "of what it has spared the server")
+	p := status.Agent.Programs[0]
+	require.Equal(t, "coredns", strings.ToLower(p.Name))
+	require.GreaterOrEqual(t, int(p.Watches), before.watches)
+	require.Positive(t, p.Open)
+	require.Zero(t, p.Forwarded)
 }
 
 // names are Services that a CoreDNS has to resolve, and Services that are gone.

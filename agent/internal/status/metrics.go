@@ -45,10 +45,7 @@ var (
 // Metrics serves the metrics.
 func (r *Reporter) Metrics() http.Handler {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(metricsCollector{r}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	if r.opts.API != nil {
-		registry.MustRegister(r.opts.API)
-	}
+	registry.MustRegister(metricsCollector{r}, r.opts.API, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return &scrapes{next: promhttp.HandlerFor(registry, promhttp.HandlerOpts{})}
 }
 

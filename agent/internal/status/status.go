@@ -9,11 +9,11 @@ import (
 	"time"
 
 	"github.com/dustin/go-humanize"
-	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/agent/internal/collection"
 	"github.com/snapcache/snapcache/config"
+	"github.com/snapcache/snapcache/kubeapi"
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/restore"
 	"github.com/snapcache/snapcache/store"
@@ -35,7 +35,7 @@ type Options struct {
 	Snapshots func() *localapi.SnapshotStatus        // nil for none
 	Cluster   *upstream.Cluster
 
-	API prometheus.Collector // the metrics of the Kubernetes API; nil for none
+	API *kubeapi.Metrics
 
 	// Loaded returns when the configuration in force was read, and why the newest one is not in
 	// force, empty if it is.
@@ -59,6 +59,9 @@ func (r *Reporter) Fill(s *localapi.Status) {
 	}
 	loaded, refusal := r.opts.Loaded()
 	s.Agent.ConfigLoaded, s.Agent.ConfigProblem = loaded.UTC(), refusal
+	for _, p := range r.opts.API.Programs() {
+		s.Agent.Programs = append(s.Agent.Programs, localapi.Program(p))
+	}
 	stats := r.opts.DB.Stats()
 	if stats.ReadError != nil {
 		s.Store.ReadProblem = fmt.Sprintf("%v (%d times)", stats.ReadError, stats.ReadFaults)
