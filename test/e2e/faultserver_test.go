@@ -170,6 +170,15 @@ var serverFaults = []serverFault{
 		require.NoError(t, f.cp.StartAPIServer(t.Context()))
 		f.g.Up()
 	}},
+	{"datastore killed and restarted", nil, func(t *testing.T, f *faults, change func()) {
+		change() // what a kill right after must not lose
+		require.NoError(t, f.cp.KillEtcd(t.Context()))
+		require.NoError(t, f.cp.StartEtcd(t.Context()))
+		poll(t, "the server writes again", nil, func(ctx context.Context) (bool, error) {
+			_, err := objects.Touch(ctx, f.cp.RESTConfig(controlplane.Admin), "widgets", 1)
+			return err == nil, nil
+		})
+	}},
 	{"etcd restored", listed("rv-ahead"), func(t *testing.T, f *faults, change func()) {
 		saved := filepath.Join(t.TempDir(), "etcd")
 		require.NoError(t, f.cp.SaveEtcd(t.Context(), saved))
