@@ -17,13 +17,15 @@ help: ## list the targets
 build: ## build bin/snapcache
 	$(GOBUILD) -ldflags '$(LDFLAGS)' -o bin/snapcache ./cmd/snapcache
 
+OTHERS = darwin-arm64 windows-amd64.exe
+
 .PHONY: cross
-cross: ## build for every platform that is supported
+cross: ## build for every platform that is supported; OTHERS='': Linux alone
 	@for p in amd64: arm64: arm:7; do \
 		echo "linux/$${p%%:*}"; \
 		GOOS=linux GOARCH=$${p%%:*} GOARM=$${p##*:} $(GOBUILD) -ldflags '$(LDFLAGS)' -o bin/snapcache-linux-$${p%%:*} ./cmd/snapcache || exit 1; \
 	done
-	@for p in darwin-arm64 windows-amd64.exe; do \
+	@for p in $(OTHERS); do \
 		echo "$$p, to read a file or a snapshot"; \
 		arch=$${p#*-}; \
 		GOOS=$${p%%-*} GOARCH=$${arch%.exe} $(GOBUILD) -ldflags '$(LDFLAGS)' -o bin/snapcache-$$p ./cmd/snapcache || exit 1; \
@@ -54,7 +56,7 @@ test: ## run all tests; the first time builds a kube-apiserver (about 8 minutes)
 	$(GO) test -timeout 20m ./store/... ./kubeapi/forward ./cmd/snapcache/internal/bundle # at full length, which the race detector would make too slow
 	$(MAKE) controlplane
 	cd test/controlplane && $(GO) test $(RACE) -count=1 ./...
-	cd test/e2e && $(GO) test -count=1 -timeout 40m ./... # the programs are processes of their own
+	cd test/e2e && $(GO) test -count=1 -parallel 3 -timeout 40m ./... # the programs are processes of their own
 	cd test/library && $(GO) test $(RACE) -count=1 -timeout 10m ./...
 	cd test/kubeapi && $(GO) vet ./... && $(GO) test -count=1 -parallel 4 -timeout 30m ./... # they wait more than they work
 	cd kubeapi/internal/clienttest && $(GO) test $(RACE) ./...
@@ -87,6 +89,14 @@ test-faults: controlplane ## run the fault tests at full length (docs/reliabilit
 test-servers: controlplane ## run the tests that depend on the server against each version of the kube-apiserver since 1.29, and on kine, the datastore of k3s; writes docs/compatibility.md; two hours; SERVERS='1.31 kine' picks, SHORT=1 runs a few and writes no page, REST=1 those that have not passed yet
 	cd test/controlplane && $(GO) run ./cmd/servers -servers '$(SERVERS)' $(if $(SHORT),-short) $(if $(REST),-rest)
 	$(if $(SERVERS),,cd test/controlplane && $(GO) run ./cmd/servers -mutants)
+
+.PHONY: test-programs
+test-programs: controlplane ## run programs that others wrote with durable informers, on 100,000 pods in 128 MiB (docs/unmodified.md); as root; an hour
+	cd test/library && $(GO) test -count=1 -run '^TestPrograms$$' -timeout 2h -v . -programs.full
+
+.PHONY: test-client-go
+test-client-go: controlplane ## run client-go's own tests of informers with the change of snapcache-overlay, and with our informers in use; VERSIONS='v0.33.3 v0.37.2' picks; a quarter of an hour
+	cd test/library && $(GO) test -count=1 -run '^TestClientGoSuite$$' -timeout 1h -v . -clientgo.versions '$(or $(VERSIONS),v0.33.13 v0.34.13 v0.35.10 v0.36.6 v0.37.2)'
 
 .PHONY: test-own-server
 test-own-server: controlplane ## run TestOwnServer at full length on a server of yours, which it changes, kills and restores: KUBECONFIG=FILE PROGRAM=FILE, see test/e2e/testdata/server.sh

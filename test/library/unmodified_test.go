@@ -19,7 +19,7 @@ import (
 func TestUnmodifiedProgram(t *testing.T) {
 	const ns = "unmodified"
 	c := clientset(t, ns)
-	binary := buildUnmodified(t)
+	binary := buildDurable(t, copyOf(t, filepath.Join(harness.Root(t), "test", "library", "testdata", "unmodified")), ".")
 	kubeconfig := harness.Kubeconfig(t, shared, controlplane.Admin)
 	network := harness.NetworkOf(t, kubeconfig)
 	dir := filepath.Join(t.TempDir(), "cache")
@@ -63,24 +63,4 @@ func TestUnmodifiedProgram(t *testing.T) {
 	await(t, second, "reason=in-use")
 	second.Kill()
 	p.Kill()
-}
-
-// buildUnmodified builds the program in testdata/unmodified, as docs/unmodified.md says.
-func buildUnmodified(t *testing.T) string {
-	root, dir := harness.Root(t), t.TempDir()
-	run := func(folder, name string, args ...string) string {
-		cmd := exec.CommandContext(t.Context(), name, args...)
-		cmd.Dir, cmd.Stderr = folder, new(strings.Builder)
-		out, err := cmd.Output()
-		require.NoError(t, err, "%s", cmd.Stderr)
-		return strings.TrimSpace(string(out))
-	}
-	overlay := filepath.Join(dir, "snapcache-overlay")
-	run(root, "go", "build", "-o", overlay, "./cmd/snapcache-overlay")
-	program := filepath.Join(dir, "program")
-	require.NoError(t, os.CopyFS(program, os.DirFS(filepath.Join(root, "test", "library", "testdata", "unmodified"))))
-	flags := run(program, overlay, "-source", root, ".")
-	binary := filepath.Join(dir, "unmodified")
-	run(program, "go", append(append([]string{"build"}, strings.Fields(flags)...), "-o", binary, ".")...)
-	return binary
 }
