@@ -33,7 +33,7 @@ func copyOf(t *testing.T, dir string) string {
 // buildDurable builds the main package pkg of the module in dir with durable informers.
 func buildDurable(t *testing.T, dir, pkg string) (binary string) {
 	t.Helper()
-	binary = filepath.Join(t.TempDir(), filepath.Base(pkg))
+	binary = filepath.Join(t.TempDir(), "program")
 	command(t, dir, "go", slices.Concat([]string{"build", "-trimpath"}, overlayFlags(t, dir, pkg), []string{"-o", binary, pkg})...)
 	return binary
 }
