@@ -195,20 +195,13 @@ func makeReplicaSets(t *testing.T, c kubernetes.Interface, namespace string, rep
 // kernel kills them. With durable ones they do the same work in the cluster as without a limit: after their first start,
 // after a restart of the server, whose lists then have expired, and after kills while pods change.
 func TestPrograms(t *testing.T) {
-	group := confine(t, confinedTo)
-	if group == nil {
-		t.Skip("this machine has no cgroup for the programs: run the test as root")
-	}
 	pods, kills := 10_000, 3
 	if *programsFull {
 		pods, kills = 100_000, 50
 	}
-	cp := harness.ControlPlane(t, controlplane.Options{})
-	require.NoError(t, objects.SeedPodsDirect(t.Context(), cp, pods))
-	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{Nodes: 40}))
 	for _, p := range programs {
 		if p.small || *programsFull {
-			t.Run(p.name, func(t *testing.T) { newTrial(t, p, cp, group).run(kills) })
+			t.Run(p.name, func(t *testing.T) { newTrial(t, p, pods).run(kills) })
 		}
 	}
 }
@@ -228,7 +221,15 @@ type trial struct {
 	own        atomic.Int64
 }
 
-func newTrial(t *testing.T, p program, cp *controlplane.ControlPlane, group *confinement) *trial {
+func newTrial(t *testing.T, p program, pods int) *trial {
+	t.Helper()
+	group := confine(t, confinedTo)
+	if group == nil {
+		t.Skip("this machine has no cgroup for the program: run the test as root")
+	}
+	cp := harness.ControlPlane(t, controlplane.Options{})
+	require.NoError(t, objects.SeedPodsDirect(t.Context(), cp, pods))
+	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{Nodes: 40}))
 	return &trial{
 		program: p, t: t, cp: cp, c: harness.Clientset(t, cp.RESTConfig(controlplane.Admin)), group: group,
 		binary: buildDurable(t, p.source(t), p.pkg), kubeconfig: harness.Kubeconfig(t, cp, controlplane.Admin), dir: t.TempDir(),

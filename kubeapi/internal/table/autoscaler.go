@@ -18,9 +18,6 @@ const scaled = 2
 // scaleMetrics returns each metric of a HorizontalPodAutoscaler, now and as it should be.
 func scaleMetrics(o object) any {
 	specs, states := o.get("spec.metrics").Array(), o.get("status.currentMetrics").Array()
-	if len(specs) == 0 {
-		return none
-	}
 	var metrics []string
 	for i, spec := range specs {
 		var state gjson.Result
@@ -29,10 +26,7 @@ func scaleMetrics(o object) any {
 		}
 		metrics = append(metrics, scaleMetric(spec, state))
 	}
-	if len(metrics) > scaled {
-		return fmt.Sprintf("%s + %d more...", strings.Join(metrics[:scaled], ", "), len(metrics)-scaled)
-	}
-	return strings.Join(metrics, ", ")
+	return firstOf(metrics, scaled, ", ", none)
 }
 
 // scaleMetric returns one metric, of which a source has the target and the current value.

@@ -15,8 +15,10 @@ import (
 // with a cell for each column unless there is an error.
 func FuzzRow(f *testing.F) {
 	var printers []*table.Printer
+	width := map[*table.Printer]int{} // a server's, of which IP addresses have one more than columns
 	for _, recorded := range readTables(f) {
-		printers = append(printers, table.For(recorded.Info, recorded.Description))
+		p := table.For(recorded.Info, recorded.Description)
+		printers, width[p] = append(printers, p), len(recorded.Table.Rows[0].Cells)
 		for _, c := range append(recorded.Description.Columns, store.Column{}) {
 			f.Add(recorded.Table.Rows[0].Object.Raw, c.JSONPath, c.Type)
 		}
@@ -27,11 +29,15 @@ func FuzzRow(f *testing.F) {
 		column := store.Column{Name: "Fuzz", Type: kind, JSONPath: path}
 		custom := table.For(store.Info{}, store.Description{Custom: true, Columns: []store.Column{column}})
 		for _, p := range append(printers, custom, custom) {
+			want, known := width[p]
+			if !known {
+				want = len(p.Columns())
+			}
 			cells, _, err := p.Row(raw, time.Now())
 			if err != nil {
 				continue
 			}
-			require.GreaterOrEqual(t, len(cells), len(p.Columns()), "%s", raw) // for a quirk of ipaddresses
+			require.Len(t, cells, want)
 			_, err = json.Marshal(cells)
 			require.NoError(t, err)
 		}

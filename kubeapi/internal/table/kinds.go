@@ -283,11 +283,11 @@ func classParameters(o object) any {
 // listed is how many values a cell lists before the others are only counted.
 const listed = 3
 
-// firstOf returns the first values and how many more there are, or the text without values.
-func firstOf(values []string, without string) string {
-	text := strings.Join(values[:min(listed, len(values))], ",")
-	if len(values) > listed {
-		return fmt.Sprintf("%s + %d more...", text, len(values)-listed)
+// firstOf returns the first values, up to most, and how many more there are, or the text without values.
+func firstOf(values []string, most int, between, without string) string {
+	text := strings.Join(values[:min(most, len(values))], between)
+	if len(values) > most {
+		return fmt.Sprintf("%s + %d more...", text, len(values)-most)
 	}
 	return cmp.Or(text, without)
 }
@@ -304,7 +304,7 @@ func slicePorts(o object) any {
 			ports = append(ports, "*")
 		}
 	}
-	return firstOf(ports, unset)
+	return firstOf(ports, listed, ",", unset)
 }
 
 func sliceAddresses(o object) any {
@@ -312,7 +312,7 @@ func sliceAddresses(o object) any {
 	for _, endpoint := range o.get("endpoints").Array() {
 		addresses = append(addresses, texts(endpoint.Get("addresses"), "")...)
 	}
-	return firstOf(addresses, unset)
+	return firstOf(addresses, listed, ",", unset)
 }
 
 func endpointAddresses(o object) any {
@@ -330,7 +330,7 @@ func endpointAddresses(o object) any {
 			}
 		}
 	}
-	return firstOf(addresses, without)
+	return firstOf(addresses, listed, ",", without)
 }
 
 // modes returns the cell with the short names of access modes, in the order in which they are printed.
