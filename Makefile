@@ -99,9 +99,9 @@ test-client-go: controlplane ## run client-go's own tests of informers with the 
 	cd test/library && $(GO) test -count=1 -run '^TestClientGoSuite$$' -timeout 1h -v . -clientgo.versions '$(or $(VERSIONS),v0.33.13 v0.34.13 v0.35.10 v0.36.6 v0.37.2)'
 
 .PHONY: test-own-server
-test-own-server: controlplane ## run TestOwnServer at full length on a server of yours, which it changes, kills and restores: KUBECONFIG=FILE PROGRAM=FILE, see test/e2e/testdata/server.sh
+test-own-server: controlplane ## run the tests of test-servers on a server of yours, which they change, kill and restore: KUBECONFIG=FILE PROGRAM=FILE, see test/controlplane/testdata/server.sh; an hour; TESTS='e2e/TestServerRestart' picks
 	@[ -n '$(KUBECONFIG)' ] && [ -n '$(PROGRAM)' ] || { echo 'give KUBECONFIG=FILE of a throw-away cluster, and PROGRAM=FILE that kills, starts, saves and restores its server'; exit 2; }
-	cd test/e2e && $(GO) test -count=1 -run '^TestOwnServer$$' -timeout 2h -v . -faults.full -own.kubeconfig '$(abspath $(KUBECONFIG))' -own.program '$(abspath $(PROGRAM))'
+	cd test/controlplane && $(GO) run ./cmd/servers -own.kubeconfig '$(abspath $(KUBECONFIG))' -own.program '$(abspath $(PROGRAM))' -own.tests '$(TESTS)'
 
 .PHONY: test-upgrade
 test-upgrade: controlplane ## kill agents of this revision and of BEFORE=REVISION in turns, on one file: two minutes

@@ -25,13 +25,19 @@ func (cp *ControlPlane) StartAPIServer(ctx context.Context) error {
 func (cp *ControlPlane) StopAPIServer(ctx context.Context) error {
 	cp.mu.Lock()
 	defer cp.mu.Unlock()
+	if cp.own != nil {
+		return cp.own.do(ctx, "kill")
+	}
 	return cp.apiserver.stop(ctx, cp.grace)
 }
 
 // KillAPIServer ends the apiserver with SIGKILL: connections break without notice.
-func (cp *ControlPlane) KillAPIServer(context.Context) error {
+func (cp *ControlPlane) KillAPIServer(ctx context.Context) error {
 	cp.mu.Lock()
 	defer cp.mu.Unlock()
+	if cp.own != nil {
+		return cp.own.do(ctx, "kill")
+	}
 	return cp.apiserver.kill()
 }
 
@@ -41,6 +47,9 @@ func (cp *ControlPlane) KillAPIServer(context.Context) error {
 func (cp *ControlPlane) RestartAPIServer(ctx context.Context) error {
 	cp.mu.Lock()
 	defer cp.mu.Unlock()
+	if cp.own != nil {
+		return errors.Join(cp.own.do(ctx, "kill"), cp.startAPIServer(ctx))
+	}
 	if err := cp.stopForRestart(ctx, cp.apiserver); err != nil {
 		return err
 	}
@@ -48,6 +57,9 @@ func (cp *ControlPlane) RestartAPIServer(ctx context.Context) error {
 }
 
 func (cp *ControlPlane) startAPIServer(ctx context.Context) error {
+	if cp.own != nil {
+		return errors.Join(cp.own.do(ctx, "start"), cp.own.await(ctx))
+	}
 	if cp.apiserver.running() {
 		return fmt.Errorf("kube-apiserver: %w", ErrRunning)
 	}

@@ -70,26 +70,27 @@ func (c *Client) Kubeconfig() (string, error) {
 }
 
 // ClientCAFile returns the path of the authority's certificate that clients' certificates are of.
-func (cp *ControlPlane) ClientCAFile() string { return cp.path("pki", clientCACertFile) }
+func (cp *ControlPlane) ClientCAFile() string { return cp.clientCAFile }
 
-// loadClientCA returns the authority of client certificates, and makes it unless dir has it.
-func loadClientCA(dir string) (*tls.Certificate, error) {
+// loadClientCA returns the authority of client certificates with the file of its certificate, and makes it unless dir
+// has it.
+func loadClientCA(dir string) (_ *tls.Certificate, certFile string, _ error) {
 	certFile, keyFile := filepath.Join(dir, clientCACertFile), filepath.Join(dir, clientCAKeyFile)
 	if _, err := os.Stat(certFile); errors.Is(err, os.ErrNotExist) {
 		ca, key, err := newAuthority("controlplane-client-ca")
 		if err != nil {
-			return nil, err
+			return nil, "", err
 		}
 		if err := writeKey(keyFile, key); err != nil {
-			return nil, err
+			return nil, "", err
 		}
 		if err := writePEM(certFile, "CERTIFICATE", ca.Raw); err != nil {
-			return nil, err
+			return nil, "", err
 		}
 	}
 	pair, err := tls.LoadX509KeyPair(certFile, keyFile) // with its Leaf
 	if err != nil {
-		return nil, fmt.Errorf("pki: client authority: %w", err)
+		return nil, "", fmt.Errorf("pki: client authority: %w", err)
 	}
-	return &pair, nil
+	return &pair, certFile, nil
 }

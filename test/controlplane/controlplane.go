@@ -26,6 +26,10 @@ type Options struct {
 	// EtcdURL is the address of another control plane's etcd, or of a proxy to it, to use in
 	// place of an etcd of its own: two apiservers of one cluster.
 	EtcdURL string
+	// Own is the folder, made by [SaveOwn], of a server that the test did not start: it is put back to its first state, and
+	// is used in place of servers of its own. EtcdData, Binaries, Port and APIServerArgs have no effect then, and its
+	// datastore has no copy that goes ahead.
+	Own string
 	// Binaries are the servers to start, see [Servers]; nil means the result of [Build].
 	Binaries *Binaries
 	// Port is the apiserver's port on 127.0.0.1; 0 means a free one.
@@ -52,11 +56,14 @@ type ControlPlane struct {
 	lock      io.Closer // of dir
 	caData    []byte
 	clientCA  *tls.Certificate
-	tokens    map[string]string // by user
+
+	clientCAFile string            // its certificate
+	tokens       map[string]string // by user
 
 	etcdPort port
 	apiPort  port
 	etcdURL  string // of another control plane's etcd; empty if it has its own
+	own      *own   // in place of servers that this process runs
 
 	mu        sync.Mutex // guards the fields below; held for whole stops and starts
 	etcd      *process
@@ -81,7 +88,7 @@ func Start(ctx context.Context, o Options) (*ControlPlane, error) {
 		o.Binaries = &built
 	}
 	cp := &ControlPlane{bin: *o.Binaries, args: o.APIServerArgs, log: o.Log, grace: o.StopGrace, etcdURL: o.EtcdURL}
-	if err := cp.prepare(o); err != nil {
+	if err := cp.prepare(ctx, o); err != nil {
 		return nil, errors.Join(err, cp.Stop())
 	}
 	if err := cp.startAll(ctx); err != nil {
@@ -91,7 +98,7 @@ func Start(ctx context.Context, o Options) (*ControlPlane, error) {
 }
 
 // prepare makes the folder, the credentials and the reservations.
-func (cp *ControlPlane) prepare(o Options) error {
+func (cp *ControlPlane) prepare(ctx context.Context, o Options) error {
 	var err error
 	if o.Dir == "" {
 		cp.temporary = true
@@ -112,10 +119,13 @@ func (cp *ControlPlane) prepare(o Options) error {
 	if err := writePKI(cp.path("pki")); err != nil {
 		return err
 	}
+	if o.Own != "" {
+		return cp.prepareOwn(ctx, o.Own)
+	}
 	if cp.caData, err = os.ReadFile(cp.path("pki", caCertFile)); err != nil {
 		return fmt.Errorf("pki: %w", err)
 	}
-	if cp.clientCA, err = loadClientCA(cp.path("pki")); err != nil {
+	if cp.clientCA, cp.clientCAFile, err = loadClientCA(cp.path("pki")); err != nil {
 		return err
 	}
 	if cp.tokens, err = loadTokens(cp.path("tokens.csv")); err != nil {
@@ -137,6 +147,12 @@ func (cp *ControlPlane) prepare(o Options) error {
 }
 
 func (cp *ControlPlane) startAll(ctx context.Context) error {
+	if cp.own != nil {
+		if err := cp.startOwn(ctx); err != nil {
+			return fmt.Errorf("own server: %w", err)
+		}
+		return cp.bindReader(ctx)
+	}
 	if cp.etcdURL == "" {
 		if err := cp.StartEtcd(ctx); err != nil {
 			return err
@@ -185,7 +201,12 @@ func (cp *ControlPlane) stopForRestart(ctx context.Context, p *process) error {
 }
 
 // URL returns the apiserver's address, which stays the same over restarts.
-func (cp *ControlPlane) URL() string { return "https://" + cp.apiPort.address() }
+func (cp *ControlPlane) URL() string {
+	if cp.own != nil {
+		return cp.own.admin.Host
+	}
+	return "https://" + cp.apiPort.address()
+}
 
 // Dir returns the control plane's folder, see [Options].
 func (cp *ControlPlane) Dir() string { return cp.dir }

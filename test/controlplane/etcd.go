@@ -38,9 +38,12 @@ func (cp *ControlPlane) StopEtcd(ctx context.Context) error {
 }
 
 // KillEtcd ends etcd with SIGKILL.
-func (cp *ControlPlane) KillEtcd(context.Context) error {
+func (cp *ControlPlane) KillEtcd(ctx context.Context) error {
 	cp.mu.Lock()
 	defer cp.mu.Unlock()
+	if cp.own != nil {
+		return cp.own.do(ctx, "kill-datastore")
+	}
 	return cp.etcd.kill()
 }
 
@@ -55,6 +58,9 @@ func (cp *ControlPlane) RestartEtcd(ctx context.Context) error {
 }
 
 func (cp *ControlPlane) startEtcd(ctx context.Context) error {
+	if cp.own != nil {
+		return cp.own.do(ctx, "start-datastore")
+	}
 	if cp.etcd.running() {
 		return fmt.Errorf("etcd: %w", ErrRunning)
 	}
@@ -108,8 +114,11 @@ func (cp *ControlPlane) etcdReady(ctx context.Context) error {
 
 // EtcdURL returns etcd's address, which takes no credentials.
 func (cp *ControlPlane) EtcdURL() string {
-	if cp.etcdURL != "" {
+	switch {
+	case cp.etcdURL != "":
 		return cp.etcdURL
+	case cp.own != nil:
+		return cp.own.datastore
 	}
 	return "http://" + cp.etcdPort.address()
 }
@@ -164,7 +173,10 @@ func (cp *ControlPlane) CompactEtcd(ctx context.Context) error {
 // [ControlPlane.RestoreEtcd]. It replaces the folder's content. Nothing is
 // stopped and clients are not affected; etcd must run. Revisions are kept.
 func (cp *ControlPlane) SaveEtcd(ctx context.Context, dir string) error {
-	if cp.bin.Kine != "" {
+	switch {
+	case cp.own != nil:
+		return cp.own.do(ctx, "save", dir)
+	case cp.bin.Kine != "":
 		return cp.saveKine(dir)
 	}
 	return cp.saveEtcd(ctx, dir)
@@ -238,6 +250,9 @@ func (cp *ControlPlane) downloadSnapshot(ctx context.Context, path string) error
 func (cp *ControlPlane) RestoreEtcd(ctx context.Context, dir string) error {
 	cp.mu.Lock()
 	defer cp.mu.Unlock()
+	if cp.own != nil {
+		return cp.own.restore(ctx, dir)
+	}
 	if err := cp.stopForRestart(ctx, cp.apiserver); err != nil {
 		return err
 	}

@@ -170,10 +170,13 @@ func (cp *ControlPlane) bindReader(ctx context.Context) error {
 	binding := &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: role.Name},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: Reader}},
+		Subjects:   []rbacv1.Subject{cp.Subject(Reader)},
 	}
 	_, err = client.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
+	if apierrors.IsAlreadyExists(err) {
+		_, err = client.RbacV1().ClusterRoleBindings().Update(ctx, binding, metav1.UpdateOptions{})
+	}
+	if err != nil {
 		return fmt.Errorf("reader's binding: %w", err)
 	}
 	return cp.awaitReader(ctx)

@@ -173,7 +173,7 @@ func newDefinitionFixture(t *testing.T) *definitionFixture {
 	require.NoError(t, err)
 	_, err = typed.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
 		ObjectMeta: role, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
-		Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: controlplane.Stranger}},
+		Subjects: []rbacv1.Subject{cp.Subject(controlplane.Stranger)},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	w := &definitionFixture{t: t, cp: cp, client: client, http: plain}

@@ -273,7 +273,7 @@ func (g *gateway) certify(t *testing.T, cp *controlplane.ControlPlane) {
 // trust writes the authority of a control plane to the agent's CA file.
 func (g *gateway) trust(t *testing.T, cp *controlplane.ControlPlane) {
 	t.Helper()
-	replaceFile(t, g.caFile, cp.RESTConfig(controlplane.Admin).CAData)
+	replaceFile(t, g.caFile, harness.ReadFile(t, filepath.Join(cp.Dir(), "pki", "ca.crt")))
 }
 
 // replaceFile replaces a file atomically: a reader gets the old content or the new one.

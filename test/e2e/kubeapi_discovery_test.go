@@ -150,7 +150,7 @@ func TestNewest(t *testing.T) {
 // TestServerDocuments reads the server's version and its OpenAPI documents.
 func TestServerDocuments(t *testing.T) {
 	t.Parallel()
-	cp := quietControlPlane(t)
+	cp := harness.ControlPlane(t, controlplane.Options{})
 	c := newCluster(t, cp, controlplane.Stranger)
 	version, err := c.ServerVersion(t.Context())
 	require.NoError(t, err)

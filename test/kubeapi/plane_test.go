@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/restmapper"
 
 	"github.com/snapcache/snapcache/test/controlplane"
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // plane is a control plane with the definitions of the custom resources, and a client for the tests'
@@ -37,7 +38,7 @@ type plane struct {
 func startPlane(ctx context.Context, args ...string) (*plane, error) {
 	// The lease by which an apiserver identifies itself would change while answers are compared.
 	args = append(args, "--feature-gates=APIServerIdentity=false,UnknownVersionInteroperabilityProxy=false")
-	cp, err := controlplane.Start(ctx, controlplane.Options{APIServerArgs: args})
+	cp, err := harness.StartControlPlane(ctx, controlplane.Options{APIServerArgs: args})
 	if err != nil {
 		return nil, err
 	}

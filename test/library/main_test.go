@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 }
 
 func runTests(m *testing.M) (code int, err error) {
-	if shared, err = controlplane.Start(context.Background(), controlplane.Options{}); err != nil {
+	if shared, err = harness.StartControlPlane(context.Background(), controlplane.Options{}); err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, shared.Stop()) }()

@@ -72,11 +72,17 @@ func build(dir string) (string, error) {
 	return path, nil
 }
 
-// ControlPlane starts a control plane for one test.
+// StartControlPlane starts a control plane, or uses the server of [controlplane.OwnEnv].
+func StartControlPlane(ctx context.Context, o controlplane.Options) (*controlplane.ControlPlane, error) {
+	o.Own = os.Getenv(controlplane.OwnEnv)
+	return controlplane.Start(ctx, o)
+}
+
+// ControlPlane starts a control plane for one test like [StartControlPlane].
 func ControlPlane(t *testing.T, o controlplane.Options) *controlplane.ControlPlane {
 	t.Helper()
 	o.Log = t.Output()
-	cp, err := controlplane.Start(t.Context(), o)
+	cp, err := StartControlPlane(t.Context(), o)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, cp.Stop()) })
 	return cp

@@ -19,6 +19,29 @@ func run(ctx context.Context, args ...string) (string, error) {
 	return out.String(), err
 }
 
+// start starts a control plane in a folder, and waits until it takes commands. ended gets the error of its end.
+func start(t *testing.T, dir string, args ...string) (ended <-chan error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	end := make(chan error, 1)
+	go func() {
+		out, err := run(ctx, append([]string{"start", "--dir", dir}, args...)...)
+		t.Log(out)
+		end <- err
+	}()
+	t.Cleanup(cancel)
+	for {
+		if _, err := os.Stat(filepath.Join(dir, socketFile)); err == nil {
+			return end
+		}
+		select {
+		case err := <-end:
+			t.Fatalf("start: %v", err)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
 // TestCommands starts a control plane as a user would, acts on it with the other
 // commands and stops it.
 func TestCommands(t *testing.T) {
@@ -33,26 +56,7 @@ func TestCommands(t *testing.T) {
 		t.Errorf("compact of nothing: %v", err)
 	}
 
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() {
-		out, err := run(ctx, "start", "--dir", dir, "--pods", "6", "--namespaces", "2")
-		t.Log(out)
-		ended <- err
-	}()
-	t.Cleanup(cancel)
-	socket := filepath.Join(dir, socketFile)
-	for {
-		if _, err := os.Stat(socket); err == nil {
-			break
-		}
-		select {
-		case err := <-ended:
-			t.Fatalf("start: %v", err)
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
-
+	ended := start(t, dir, "--pods", "6", "--namespaces", "2")
 	backup := filepath.Join(dir, "backup")
 	for _, c := range []struct{ line, want string }{
 		{"kubeconfig --user reader", filepath.Join(dir, "reader.kubeconfig")},

@@ -2,6 +2,7 @@
 // writes docs/compatibility.md.
 //
 //	servers -servers '1.31 kine' -short
+//	servers -own.kubeconfig FILE -own.program FILE
 package main
 
 import (
@@ -11,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -22,12 +24,18 @@ func main() {
 	short := flag.Bool("short", false, "only the scenarios of a short run; writes no page")
 	rest := flag.Bool("rest", false, "only the tests that have not passed on the server, such as after one was mended")
 	mutate := flag.Bool("mutants", false, "instead, show that agents which need a thing that an old server lacks fail the tests there")
+	kubeconfig := flag.String("own.kubeconfig", "", "instead, a kubeconfig `file` of a throw-away cluster, which is changed, killed and restored")
+	program := flag.String("own.program", "", "the `program` that kills and restores that cluster's server: testdata/server.sh is an example")
+	tests := flag.String("own.tests", "", "`names` of tests for it, such as e2e/TestServerRestart; empty for all")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	do := func() error { return run(ctx, *names, *short, *rest) }
-	if *mutate {
+	switch {
+	case *mutate:
 		do = func() error { return runMutants(ctx) }
+	case *kubeconfig != "":
+		do = func() error { return runOwn(ctx, *kubeconfig, *program, strings.Fields(*tests)) }
 	}
 	if err := do(); err != nil {
 		fmt.Fprintln(os.Stderr, "servers:", err)

@@ -100,7 +100,8 @@ func (m mutant) run(ctx context.Context, root string) error {
 		}
 		r := &result{Server: servers[0], Counted: map[string]int{}}
 		folder, test, _ := strings.Cut(m.test, "/")
-		if err := r.run(ctx, filepath.Join(root, "test"), folder, []string{test}, harness.OverlayEnv+"="+overlay); err != nil {
+		if err := r.run(ctx, filepath.Join(root, "test"), folder, []string{test},
+			controlplane.ServerEnv+"="+name, harness.OverlayEnv+"="+overlay); err != nil {
 			return err
 		}
 		if failed := len(r.Failed) > 0; failed != (name == m.fails) {

@@ -62,15 +62,15 @@ each object in the cache with the datastore's content, which is read past the ku
 each list.
 
 On a server of yours: ` + "`snapcache config check --cluster`" + ` reads what holds there and changes nothing. On a throw-away
-cluster, ` + "`make test-own-server KUBECONFIG=FILE PROGRAM=FILE`" + ` goes through the same faults, with your program that kills,
-starts, saves and restores the server (test/e2e/testdata/server.sh is an example). It compares with lists, since it
-can't read your datastore.
+cluster, ` + "`make test-own-server KUBECONFIG=FILE PROGRAM=FILE`" + ` runs these tests there and prints these
+tables. PROGRAM kills and restores your server: test/controlplane/testdata/server.sh is an example, and has k3s.
 
 `
 
-func (all results) page() string {
+func (all results) page() string { return intro + all.tables() }
+
+func (all results) tables() string {
 	var p strings.Builder
-	p.WriteString(intro)
 	p.WriteString("| server | datastore | tests passed | failed | changes | kills | lists | when | snapcache |\n|---|---|---|---|---|---|---|---|---|\n")
 	servers := all.servers()
 	for _, r := range servers {

@@ -54,7 +54,7 @@ func test(ctx context.Context, root string, server controlplane.Server, short bo
 		}
 	}
 	for folder, names := range tests {
-		if err := r.run(ctx, filepath.Join(root, "test"), folder, names); err != nil {
+		if err := r.run(ctx, filepath.Join(root, "test"), folder, names, controlplane.ServerEnv+"="+server.String()); err != nil {
 			return nil, err
 		}
 	}
@@ -86,7 +86,7 @@ func (r *result) run(ctx context.Context, dir, folder string, names []string, en
 	fmt.Printf("%s: %s\n", r.Server, folder)
 	cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-timeout=60m", "-parallel=4", "-json", "-run", "^("+strings.Join(names, "|")+")$", ".")
 	cmd.Dir, cmd.Stderr = filepath.Join(dir, folder), os.Stderr
-	cmd.Env = append(append(os.Environ(), controlplane.ServerEnv+"="+r.Server.String()), env...)
+	cmd.Env = append(os.Environ(), env...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
