@@ -15,10 +15,11 @@ import (
 
 // pkg is a package in the output of "go list -deps -json".
 type pkg struct {
-	Name    string
-	Dir     string
-	DepOnly bool    // no pattern names it
-	Module  *module // nil for the standard library
+	Name       string
+	ImportPath string
+	Dir        string
+	DepOnly    bool    // no pattern names it
+	Module     *module // nil for the standard library
 }
 
 type module struct {
@@ -47,7 +48,7 @@ func (p program) command(ctx context.Context, args ...string) ([]byte, error) {
 
 // packages returns the packages that patterns name, and all that they use.
 func (p program) packages(ctx context.Context, modfile string, patterns []string) ([]pkg, error) {
-	args := append([]string{"list", "-deps", "-modfile=" + modfile, "-json=Name,Dir,DepOnly,Module"}, patterns...)
+	args := append([]string{"list", "-deps", "-modfile=" + modfile, "-json=Name,ImportPath,Dir,DepOnly,Module"}, patterns...)
 	out, err := p.command(ctx, args...)
 	if err != nil {
 		return nil, err

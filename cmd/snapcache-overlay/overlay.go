@@ -41,14 +41,8 @@ func (o *overlay) write(ctx context.Context) ([]string, error) {
 	if err := os.MkdirAll(o.out, 0o755); err != nil {
 		return nil, err
 	}
-	for _, name := range []string{"go.mod", "go.sum"} {
-		content, err := os.ReadFile(filepath.Join(root, name))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, err
-		}
-		if err := os.WriteFile(o.file(name), content, 0o644); err != nil {
-			return nil, err
-		}
+	if err := o.copyModule(root); err != nil {
+		return nil, err
 	}
 	all, err := o.program.packages(ctx, o.file("go.mod"), o.patterns)
 	if err != nil {
@@ -60,6 +54,10 @@ func (o *overlay) write(ctx context.Context) ([]string, error) {
 			modules[p.Module.Path] = p.Module
 		}
 		if p.Name == "main" && !p.DepOnly {
+			if p.Module != nil && !p.Module.Main {
+				return nil, fmt.Errorf("%s is in another module, of which the go command lets no package be changed: "+
+					"write a main package that does the same, in a module of yours", p.ImportPath)
+			}
 			mains = append(mains, p.Dir)
 		}
 	}
@@ -73,18 +71,40 @@ func (o *overlay) write(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := o.require(ctx, version, modules); err != nil {
-		return nil, err
-	}
 	if err := o.writeFiles(mains); err != nil {
 		return nil, err
 	}
 	flags := []string{"-mod=mod", "-modfile=" + o.file("go.mod"), "-overlay=" + o.file("overlay.json")}
+	if err := o.require(ctx, version, modules, func(string) bool { return true }); err != nil {
+		return nil, err
+	}
+	if _, err := o.program.command(ctx, slices.Concat([]string{"build"}, flags, []string{self + "/informer/unmodified"})...); err != nil {
+		if err := o.copyModule(root); err != nil {
+			return nil, err
+		}
+		if err := o.require(ctx, version, modules, ofClientGo); err != nil {
+			return nil, err
+		}
+	}
 	// Completes go.mod and go.sum, and finds errors of a build now.
 	if _, err := o.program.command(ctx, slices.Concat([]string{"list", "-deps"}, flags, o.patterns)...); err != nil {
 		return nil, err
 	}
 	return flags, nil
+}
+
+// copyModule copies the program's go.mod and go.sum.
+func (o *overlay) copyModule(root string) error {
+	for _, name := range []string{"go.mod", "go.sum"} {
+		content, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if err := os.WriteFile(o.file(name), content, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // writeClientGo writes the client-go of the program, with the constructor, and returns its version.
@@ -98,8 +118,9 @@ func (o *overlay) writeClientGo(m *module) (version string, err error) {
 	return m.Version, copyClientGo(m.Dir, m.Version, o.file("client-go"))
 }
 
-// require adds snapcache to go.mod, and keeps the versions of the modules that belong to client-go.
-func (o *overlay) require(ctx context.Context, version string, modules map[string]*module) error {
+// require adds snapcache to go.mod, and keeps the versions of modules: of all that the program uses, which was written
+// for those, unless snapcache can't be built with one.
+func (o *overlay) require(ctx context.Context, version string, modules map[string]*module, keep func(path string) bool) error {
 	edit := []string{"mod", "edit", "-require=" + self + "@" + o.version, "-replace=" + clientGo + "=" + o.file("client-go")}
 	if o.source != "" {
 		edit = append(edit, "-replace="+self+"="+o.source)
@@ -110,7 +131,7 @@ func (o *overlay) require(ctx context.Context, version string, modules map[strin
 		switch {
 		case m.Replace != nil:
 			delete(pins, m.Path)
-		case !m.Main && m.Path != clientGo && pinned(m.Path):
+		case !m.Main && m.Path != clientGo && keep(m.Path):
 			pins[m.Path] = m.Version
 		}
 	}
@@ -121,8 +142,8 @@ func (o *overlay) require(ctx context.Context, version string, modules map[strin
 	return err
 }
 
-// pinned reports whether a module has to fit client-go's version.
-func pinned(path string) bool {
+// ofClientGo reports whether a module has to fit client-go's version.
+func ofClientGo(path string) bool {
 	switch {
 	case path == "k8s.io/utils", strings.HasPrefix(path, "k8s.io/klog"):
 		return false

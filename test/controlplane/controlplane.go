@@ -64,6 +64,7 @@ type ControlPlane struct {
 	apiPort  port
 	etcdURL  string // of another control plane's etcd; empty if it has its own
 	own      *own   // in place of servers that this process runs
+	ownAdmin *Client
 
 	mu        sync.Mutex // guards the fields below; held for whole stops and starts
 	etcd      *process

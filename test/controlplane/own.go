@@ -170,10 +170,12 @@ func (cp *ControlPlane) prepareOwn(ctx context.Context, dir string) error {
 	if cp.clientCA, cp.clientCAFile, err = cp.own.clientCA(ctx); err != nil {
 		return fmt.Errorf("own server: %w", err)
 	}
-	return nil
+	cp.ownAdmin, err = cp.IssueClient(Admin, []string{users[0].group}, 24*time.Hour)
+	return err
 }
 
-// startOwn puts the server back to its first state, and makes the users.
+// startOwn puts the server back to its first state, and makes the users. The
+// administrator has a certificate, whose rights no restart can lack for a moment.
 func (cp *ControlPlane) startOwn(ctx context.Context) error {
 	if err := cp.own.restore(ctx, cp.own.saved); err != nil {
 		return err
@@ -182,7 +184,7 @@ func (cp *ControlPlane) startOwn(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, u := range users {
+	for _, u := range users[1:] {
 		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: cp.Subject(u.name).Name}}
 		accounts := client.CoreV1().ServiceAccounts(metav1.NamespaceSystem)
 		if _, err := accounts.Create(ctx, account, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
@@ -197,19 +199,11 @@ func (cp *ControlPlane) startOwn(ctx context.Context) error {
 		}
 		cp.tokens[u.name] = token.Status.Token
 	}
-	binding := &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "controlplane:" + Admin},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
-		Subjects:   []rbacv1.Subject{cp.Subject(Admin)},
-	}
-	_, err = client.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return err
-	}
 	return nil
 }
 
-// Subject returns whom a rule has to name for a user: service accounts on an own server, which takes no tokens of ours.
+// Subject returns whom a rule has to name for [Reader] and [Stranger]: service accounts on an own server, which takes no
+// tokens of ours.
 func (cp *ControlPlane) Subject(user string) rbacv1.Subject {
 	if cp.own == nil {
 		return rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}

@@ -75,18 +75,25 @@ func loadTokens(path string) (map[string]string, error) {
 // RESTConfig returns a client configuration without a rate limit. An unknown
 // user gets one without credentials, which is system:anonymous.
 func (cp *ControlPlane) RESTConfig(user string) *rest.Config {
-	return &rest.Config{
+	config := &rest.Config{
 		Host:            cp.URL(),
 		BearerToken:     cp.tokens[user],
 		TLSClientConfig: rest.TLSClientConfig{CAData: cp.caData},
 		UserAgent:       "controlplane",
 		QPS:             -1,
 	}
+	if cp.own != nil && user == Admin {
+		config.CertData, config.KeyData = cp.ownAdmin.CertPEM, cp.ownAdmin.KeyPEM
+	}
+	return config
 }
 
 // Kubeconfig writes the kubeconfig file of a user, which needs no other file,
 // and returns its path.
 func (cp *ControlPlane) Kubeconfig(user string) (string, error) {
+	if cp.own != nil && user == Admin {
+		return cp.ownAdmin.Kubeconfig()
+	}
 	token, ok := cp.tokens[user]
 	if !ok {
 		return "", fmt.Errorf("kubeconfig: %w: %q", ErrUnknownUser, user)

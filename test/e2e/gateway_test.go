@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -22,6 +23,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -56,8 +58,24 @@ type gateway struct {
 
 // backend is a server behind a gateway.
 type backend struct {
-	forward   *httputil.ReverseProxy
-	transport *http.Transport
+	forward      *httputil.ReverseProxy
+	admin, other *http.Transport // for requests of the administrator, and all others
+}
+
+// asAdmin marks the context of a request that is made as the administrator.
+type asAdmin struct{}
+
+// RoundTrip implements [http.RoundTripper].
+func (b *backend) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Context().Value(asAdmin{}) != nil {
+		return b.admin.RoundTrip(r)
+	}
+	return b.other.RoundTrip(r)
+}
+
+func (b *backend) closeIdle() {
+	b.admin.CloseIdleConnections()
+	b.other.CloseIdleConnections()
 }
 
 func newGateway(t *testing.T, cp *controlplane.ControlPlane) *gateway {
@@ -82,9 +100,9 @@ func newGateway(t *testing.T, cp *controlplane.ControlPlane) *gateway {
 		srv.Close()
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		g.behind.transport.CloseIdleConnections()
+		g.behind.closeIdle()
 		if g.watched != nil {
-			g.watched.transport.CloseIdleConnections()
+			g.watched.closeIdle()
 		}
 	})
 	g.Network = harness.NewNetwork(t, srv.Listener.Addr().String())
@@ -116,7 +134,7 @@ func (g *gateway) lead(t *testing.T, cp *controlplane.ControlPlane) {
 	defer g.mu.Unlock()
 	for _, old := range []*backend{g.behind, g.watched} {
 		if old != nil {
-			old.transport.CloseIdleConnections()
+			old.closeIdle()
 		}
 	}
 	g.behind, g.watched = b, nil
@@ -137,9 +155,12 @@ func (g *gateway) to(t *testing.T, cp *controlplane.ControlPlane) *backend {
 	target, err := url.Parse(cp.URL())
 	require.NoError(t, err)
 	admin := cp.RESTConfig(controlplane.Admin)
-	ca := x509.NewCertPool()
-	require.True(t, ca.AppendCertsFromPEM(admin.CAData))
-	b := &backend{transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: ca}, ForceAttemptHTTP2: true}} //nolint:gosec // a client of a test
+	connect := func(as *rest.Config) *http.Transport {
+		config, err := rest.TLSConfigFor(as)
+		require.NoError(t, err)
+		return &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
+	}
+	b := &backend{admin: connect(admin), other: connect(rest.AnonymousClientConfig(admin))}
 	b.forward = &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(target)
@@ -149,11 +170,12 @@ func (g *gateway) to(t *testing.T, cp *controlplane.ControlPlane) *backend {
 			switch {
 			case r.In.Header.Get("Authorization") == "Bearer "+g.token, len(shown) > 0 && bytes.Equal(shown[0].Raw, g.client):
 				r.Out.Header.Set("Authorization", "Bearer "+admin.BearerToken)
+				r.Out = r.Out.WithContext(context.WithValue(r.Out.Context(), asAdmin{}, true))
 			case len(shown) > 0:
 				r.Out.Header.Set("Authorization", "Bearer of an unknown certificate")
 			}
 		},
-		Transport: b.transport, FlushInterval: -1, ErrorLog: log.New(t.Output(), "gateway: ", 0),
+		Transport: b, FlushInterval: -1, ErrorLog: log.New(t.Output(), "gateway: ", 0),
 		// As if the client were connected to the server itself.
 		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 	}

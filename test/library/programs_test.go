@@ -127,9 +127,13 @@ var programs = []program{
 	{
 		name: "kube-controller-manager, its controller of ReplicaSets",
 		source: func(t *testing.T) string {
-			return copyOf(t, filepath.Join(harness.Root(t), "test", "controlplane", "apiserver"))
+			dir := copyOf(t, filepath.Join(harness.Root(t), "test", "controlplane", "apiserver"))
+			k8s := strings.TrimSpace(string(command(t, dir, "go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes")))
+			require.NoError(t, os.CopyFS(filepath.Join(dir, "manager"), os.DirFS(filepath.Join(k8s, "cmd", "kube-controller-manager"))))
+			require.NoError(t, os.RemoveAll(filepath.Join(dir, "manager", "app"))) // which is imported
+			return dir
 		},
-		pkg: "k8s.io/kubernetes/cmd/kube-controller-manager",
+		pkg: "./manager",
 		args: func(_ *testing.T, kubeconfig, _ string) []string {
 			return []string{"--kubeconfig", kubeconfig, "--controllers=replicaset-controller", "--leader-elect=false", "--secure-port=0"}
 		},
