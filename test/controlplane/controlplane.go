@@ -209,6 +209,9 @@ func (cp *ControlPlane) URL() string {
 	return "https://" + cp.apiPort.address()
 }
 
+// Own reports whether the server is one of [Options.Own].
+func (cp *ControlPlane) Own() bool { return cp.own != nil }
+
 // Dir returns the control plane's folder, see [Options].
 func (cp *ControlPlane) Dir() string { return cp.dir }
 

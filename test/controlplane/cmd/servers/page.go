@@ -63,7 +63,8 @@ each list.
 
 On a server of yours: ` + "`snapcache config check --cluster`" + ` reads what holds there and changes nothing. On a throw-away
 cluster, ` + "`make test-own-server KUBECONFIG=FILE PROGRAM=FILE`" + ` runs these tests there and prints these
-tables. PROGRAM kills and restores your server: test/controlplane/testdata/server.sh is an example, and has k3s.
+tables. PROGRAM kills and restores your server: test/controlplane/testdata/server.sh is an example, and has k3s. Four of
+the single faults are left out there: they need the server's keys, or a second server on its datastore.
 
 `
 
