@@ -114,6 +114,10 @@ type AgentStatus struct {
 	// Fallback reports that Server belongs to the configuration's fallbackContext.
 	Fallback bool `json:"fallback,omitempty"`
 
+	// SilentSeconds is how long the server has not answered; 0 if it does, or if nothing was asked. A watch over a link
+	// that was lost without a reset ends later. Meanwhile clients of the Kubernetes API are answered without the server.
+	SilentSeconds float64 `json:"silentSeconds,omitempty"`
+
 	// Problem is the cause that keeps the whole agent from catching up, in one line.
 	Problem string `json:"problem,omitempty"`
 
@@ -138,10 +142,14 @@ type Program struct {
 
 // ServerText returns the server for people, empty for none.
 func (a *AgentStatus) ServerText() string {
+	text := a.Server
 	if a.Fallback {
-		return a.Server + " (of fallbackContext)"
+		text += " (of fallbackContext)"
 	}
-	return a.Server
+	if a.SilentSeconds > 0 && text != "" {
+		text += ", no answer for " + Age(a.SilentSeconds)
+	}
+	return text
 }
 
 // StoreStatus describes the database.

@@ -90,6 +90,16 @@ func newLink(c clock.WithDelayedExecution) *Link {
 // Good reports whether there is no doubt that the server answers.
 func (l *Link) Good() bool { return !l.doubt.Load() }
 
+// Silent returns how long the link has been in doubt, 0 for no doubt.
+func (l *Link) Silent() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.Good() {
+		return 0
+	}
+	return max(l.now()-l.since, 1)
+}
+
 // Await returns a context for a request whose answer is waited for. When the link is in doubt, and still is after a
 // grace, the context ends with the cause [ErrLink]. The caller calls answered, of which the first call counts: with
 // nil when the answer begins, with the error of a request that has none. After an error of the network the link is in

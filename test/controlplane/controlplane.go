@@ -257,4 +257,4 @@ func (cp *ControlPlane) path(parts ...string) string {
 
 // readyTimeout bounds the time until a server is ready. It is generous because tests run several
 // servers at once on small machines.
-const readyTimeout = 2 * time.Minute
+const readyTimeout = 4 * time.Minute

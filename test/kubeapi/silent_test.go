@@ -85,6 +85,10 @@ func TestSilentLink(t *testing.T) {
 				for _, x := range silentRequests {
 					s.requireAnswer(c, x, refusedLimit, false)
 				}
+				status, err := s.agent.status.Status(t.Context())
+				require.NoError(t, err)
+				require.Positive(t, status.Agent.SilentSeconds)
+				require.Contains(t, status.Agent.ServerText(), ", no answer for ")
 			})
 		}
 		t.Run(o.name+", kubectl", func(t *testing.T) {

@@ -56,6 +56,7 @@ func (r *Reporter) Fill(s *localapi.Status) {
 	s.Agent = &localapi.AgentStatus{
 		Version: r.opts.Version, PID: os.Getpid(), Started: r.opts.Started,
 		Server: r.opts.Cluster.Server(), Fallback: r.opts.Cluster.FellBack(),
+		SilentSeconds: r.opts.Cluster.Link().Silent().Seconds(),
 	}
 	loaded, refusal := r.opts.Loaded()
 	s.Agent.ConfigLoaded, s.Agent.ConfigProblem = loaded.UTC(), refusal
