@@ -94,6 +94,14 @@ test-servers: controlplane ## run the tests that depend on the server against ea
 test-programs: controlplane ## run programs that others wrote with durable informers, on 100,000 pods in 128 MiB (docs/unmodified.md); as root; an hour
 	cd test/library && $(GO) test -count=1 -run '^TestPrograms$$' -timeout 2h -v . -programs.full
 
+others := $(CURDIR)/.build/others
+.PHONY: test-others
+test-others: controlplane ## run helm, k9s, the JavaScript client and an MCP server at the agent's Kubernetes API; wants node and npm; the first time takes ten minutes
+	GOBIN='$(others)' CGO_ENABLED=0 $(GO) install helm.sh/helm/v3/cmd/helm@v3.22.0
+	GOBIN='$(others)' CGO_ENABLED=0 $(GO) install github.com/derailed/k9s@v0.50.16
+	npm install --no-audit --no-fund --prefix '$(others)' @kubernetes/client-node@1.4.0 mcp-server-kubernetes@4.1.7
+	cd test/kubeapi && $(GO) test -count=1 -run '^TestOthers$$' -timeout 30m -v . -others '$(others)'
+
 .PHONY: test-client-go
 test-client-go: controlplane ## run client-go's own tests of informers with the change of snapcache-overlay, and with our informers in use; VERSIONS='v0.33.3 v0.37.2' picks; a quarter of an hour
 	cd test/library && $(GO) test -count=1 -run '^TestClientGoSuite$$' -timeout 1h -v . -clientgo.versions '$(or $(VERSIONS),v0.33.13 v0.34.13 v0.35.10 v0.36.6 v0.37.2)'

@@ -78,7 +78,10 @@ func (o *overlay) write(ctx context.Context) ([]string, error) {
 	if err := o.require(ctx, version, modules, func(string) bool { return true }); err != nil {
 		return nil, err
 	}
-	if _, err := o.program.command(ctx, slices.Concat([]string{"build"}, flags, []string{self + "/informer/unmodified"})...); err != nil {
+	fmt.Fprintln(os.Stderr, "snapcache-overlay: compiling snapcache with the modules of the program, the first time for a minute")
+	// -trimpath, as most releases are built: the program's build need not compile the same again.
+	check := slices.Concat([]string{"build", "-trimpath"}, flags, []string{self + "/informer/unmodified"})
+	if _, err := o.program.command(ctx, check...); err != nil {
 		if err := o.copyModule(root); err != nil {
 			return nil, err
 		}

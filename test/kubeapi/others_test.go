@@ -1,0 +1,226 @@
+package kubeapi
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+var othersDir = flag.String("others", "", "the `directory` with the programs of TestOthers, see make test-others; empty to skip it")
+
+// foreign is a program that others wrote, which is not changed.
+type foreign struct {
+	name string
+
+	// read returns what it has read of a namespace, in an order of its own.
+	read func(t *testing.T, o *othersRun, kubeconfig, namespace string) []string
+
+	// wanted is a part of what it reads, so that nothing read is not taken for the same.
+	wanted string
+}
+
+var others = []foreign{
+	{"helm list", func(t *testing.T, o *othersRun, kubeconfig, namespace string) []string {
+		t.Helper()
+		return lines(o.run(t, kubeconfig, nil, "helm", "list", "-n", namespace, "-o", "json", "--time-format", "2006"))
+	}, "shop"},
+	{"helm get manifest, and status of what it made", func(t *testing.T, o *othersRun, kubeconfig, namespace string) []string {
+		t.Helper()
+		return append(lines(o.run(t, kubeconfig, nil, "helm", "get", "all", "shop", "-n", namespace)),
+			lines(o.run(t, kubeconfig, nil, "helm", "status", "shop", "-n", namespace, "--show-resources", "-o", "json"))...)
+	}, "made-by-helm"},
+	{"k9s, pods", func(t *testing.T, o *othersRun, kubeconfig, namespace string) []string {
+		t.Helper()
+		return o.screen(t, kubeconfig, namespace, "pods", "last")
+	}, "web-2"},
+	{"k9s, configmaps", func(t *testing.T, o *othersRun, kubeconfig, namespace string) []string {
+		t.Helper()
+		return o.screen(t, kubeconfig, namespace, "configmaps", "made-by-helm")
+	}, "made-by-helm"},
+	{"an informer of @kubernetes/client-node", func(t *testing.T, o *othersRun, kubeconfig, namespace string) []string {
+		t.Helper()
+		return lines(o.run(t, kubeconfig, nil, "node", o.script, namespace))
+	}, "web-1"},
+	{"mcp-server-kubernetes", func(t *testing.T, o *othersRun, kubeconfig, namespace string) []string {
+		t.Helper()
+		return o.ask(t, kubeconfig, namespace)
+	}, "web-0"},
+}
+
+// TestOthers runs programs that others wrote at a kube-apiserver and then at the agent: while the server can be reached,
+// and after a restart of the agent without it. They read the same. A chart that helm installs through the agent is in
+// the cluster.
+func TestOthers(t *testing.T) {
+	if *othersDir == "" {
+		t.Skip("it needs programs from other repositories: make test-others")
+	}
+	s := newSiteOf(t, shared.plane, cachedResources(), func(s *site) { s.access, s.forward = true, true })
+	require.NoError(t, s.agent.await(t.Context(), s.resources))
+	script, err := filepath.Abs(filepath.Join("testdata", "informer.cjs"))
+	require.NoError(t, err)
+	o := &othersRun{s: s, dir: *othersDir, script: script}
+	p := newPlace(t, shared.plane, "others")
+	for _, name := range []string{"web-0", "web-1", "web-2", "last"} {
+		p.apply(fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {containers: [{name: c, image: i}]}, status: {phase: Running}}", name))
+	}
+	admin := filepath.Join(s.dir, "admin.kubeconfig")
+	config, err := clientcmd.LoadFromFile(s.cached)
+	require.NoError(t, err)
+	all := newUsers(t, "others-users", 6)[5] // it may do everything
+	s.awaitUsers([]user{all})
+	for _, info := range config.AuthInfos {
+		info.Token = all.token
+	}
+	require.NoError(t, clientcmd.WriteToFile(*config, admin))
+
+	o.run(t, admin, nil, "helm", "install", "shop", o.chart(t), "-n", "others", "--wait=false")
+	_, err = p.objects(configMaps).Get(t.Context(), "made-by-helm", metav1.GetOptions{})
+	require.NoError(t, err, "a chart that is installed through the agent is in the cluster")
+	require.NoError(t, s.agent.await(t.Context(), s.resources))
+
+	before := make(map[string][]string)
+	for _, x := range others {
+		before[x.name] = x.read(t, o, s.server, "others")
+		require.Contains(t, strings.Join(before[x.name], "\n"), x.wanted, "%s at the kube-apiserver", x.name)
+		require.Equal(t, before[x.name], x.read(t, o, admin, "others"), "%s at the agent", x.name)
+	}
+	o.logPrograms(t)
+	s.link.Down()
+	s.stop()
+	s.start()
+	for _, x := range others {
+		require.Equal(t, before[x.name], x.read(t, o, admin, "others"), "%s, at an agent that was started without the server", x.name)
+	}
+	o.logPrograms(t)
+	s.link.Up()
+}
+
+// othersRun is where the programs run.
+type othersRun struct {
+	s           *site
+	dir, script string
+}
+
+// command returns a command with one of the programs.
+func (o *othersRun) command(ctx context.Context, kubeconfig, name string, args ...string) *exec.Cmd {
+	path := o.dir + ":" + filepath.Dir(o.s.KubectlPath()) + ":" + os.Getenv("PATH")
+	cmd := exec.CommandContext(ctx, "env", append([]string{name}, args...)...)
+	cmd.Dir = o.dir // node finds its modules here
+	cmd.Env = []string{"HOME=" + o.s.dir, "KUBECONFIG=" + kubeconfig, "PATH=" + path, "TERM=xterm-256color", "COLUMNS=200", "LINES=60"}
+	return cmd
+}
+
+// run runs a program to its end, which must be a good one, and returns its output.
+func (o *othersRun) run(t *testing.T, kubeconfig string, stdin []byte, name string, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	cmd := o.command(ctx, kubeconfig, name, args...)
+	var stderr bytes.Buffer
+	cmd.Stdin, cmd.Stderr = bytes.NewReader(stdin), &stderr
+	out, err := cmd.Output()
+	require.NoError(t, err, "%s %q: %s", name, args, stderr.String())
+	return string(out)
+}
+
+// word is what may be an object's name on a screen.
+var word = regexp.MustCompile(`[a-z][a-z0-9.-]+[a-z0-9]`)
+
+// screen returns the names that k9s shows of a view, which are those of the objects in the namespace.
+func (o *othersRun) screen(t *testing.T, kubeconfig, namespace, view, last string) (shown []string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	record := filepath.Join(t.TempDir(), "screen")
+	k9s := fmt.Sprintf("stty cols 200 rows 60; exec k9s --kubeconfig %s --readonly --headless -n %s -c %s", kubeconfig, namespace, view)
+	cmd := o.command(ctx, kubeconfig, "script", "--quiet", "--flush", "--command", k9s, record) // it wants a terminal
+	stdin, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	names := o.names(t, namespace)
+	err = wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, func(context.Context) (bool, error) {
+		b, _ := os.ReadFile(record)
+		shown = slices.DeleteFunc(slices.Compact(slices.Sorted(slices.Values(word.FindAllString(string(b), -1)))),
+			func(w string) bool { return !slices.Contains(names, w) })
+		return slices.Contains(shown, last), nil
+	})
+	cancel()
+	_ = stdin.Close()
+	_ = cmd.Wait() // it was killed
+	require.NoError(t, err, "k9s %s shows %q", view, shown)
+	return shown
+}
+
+// names returns the names of all objects of a namespace that a view can have.
+func (o *othersRun) names(t *testing.T, namespace string) (all []string) {
+	t.Helper()
+	for _, r := range []string{"pods", "configmaps"} {
+		all = append(all, strings.Fields(o.run(t, o.s.server, nil, "kubectl", "get", r, "-n", namespace, "-o", "jsonpath={.items[*].metadata.name}"))...)
+	}
+	return all
+}
+
+// ask has an MCP server list the pods of a namespace, as a language model would.
+func (o *othersRun) ask(t *testing.T, kubeconfig, namespace string) []string {
+	t.Helper()
+	request := func(id int, method string, params any) []byte {
+		b, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+		require.NoError(t, err)
+		return append(b, '\n')
+	}
+	stdin := slices.Concat(
+		request(1, "initialize", map[string]any{
+			"protocolVersion": "2024-11-05", "capabilities": map[string]any{}, "clientInfo": map[string]any{"name": "test", "version": "1"},
+		}),
+		[]byte(`{"jsonrpc":"2.0","method":"notifications/initialized"}`+"\n"),
+		request(2, "tools/call", map[string]any{
+			"name": "kubectl_get", "arguments": map[string]any{"resourceType": "pods", "namespace": namespace, "output": "json"},
+		}),
+	)
+	out := o.run(t, kubeconfig, stdin, "sh", "-c", "(cat; sleep 20) | timeout 30 npx --no-install mcp-server-kubernetes || true")
+	for _, line := range strings.Split(out, "\n") {
+		if strings.Contains(line, `"id":2`) {
+			return []string{line}
+		}
+	}
+	t.Fatalf("no answer: %s", out)
+	return nil
+}
+
+// chart returns a chart with one object.
+func (o *othersRun) chart(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "templates"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "Chart.yaml"), []byte("apiVersion: v2\nname: shop\nversion: 1.0.0\n"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "templates", "cm.yaml"),
+		[]byte("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: made-by-helm}\ndata: {served: {{ .Capabilities.APIVersions.Has \"apps/v1\" | quote }} }\n"), 0o600))
+	return dir
+}
+
+// logPrograms logs what each program has asked the agent, and what the server has seen of it.
+func (o *othersRun) logPrograms(t *testing.T) {
+	t.Helper()
+	status, err := o.s.agent.status.Status(t.Context())
+	require.NoError(t, err)
+	for _, p := range status.Agent.Programs {
+		t.Logf("%s: %d requests and %d watches answered by the agent, %d forwarded", p.Name, p.Requests, p.Watches, p.Forwarded)
+	}
+}
+
+func lines(text string) []string { return strings.Split(strings.TrimSpace(text), "\n") }
