@@ -96,9 +96,8 @@ test-programs: controlplane ## run programs that others wrote with durable infor
 
 others := $(CURDIR)/.build/others
 .PHONY: test-others
-test-others: controlplane ## run helm, k9s, the JavaScript client and an MCP server at the agent's Kubernetes API; wants node and npm; the first time takes ten minutes
-	GOBIN='$(others)' CGO_ENABLED=0 $(GO) install helm.sh/helm/v3/cmd/helm@v3.22.0
-	GOBIN='$(others)' CGO_ENABLED=0 $(GO) install github.com/derailed/k9s@v0.50.16
+test-others: controlplane ## run helm, the JavaScript client and an MCP server at the agent's Kubernetes API; wants node and npm; some minutes
+	cd test/node/helm && $(GO) build -o '$(others)/helm' helm.sh/helm/v4/cmd/helm
 	npm install --no-audit --no-fund --prefix '$(others)' @kubernetes/client-node@1.4.0 mcp-server-kubernetes@4.1.7
 	cd test/kubeapi && $(GO) test -count=1 -run '^TestOthers$$' -timeout 30m -v . -others '$(others)'
 

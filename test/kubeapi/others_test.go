@@ -9,15 +9,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/clientcmd"
 )
 
@@ -42,15 +39,7 @@ var others = []foreign{
 	{"helm get manifest, and status of what it made", func(t *testing.T, o *othersRun, kubeconfig, namespace string) []string {
 		t.Helper()
 		return append(lines(o.run(t, kubeconfig, nil, "helm", "get", "all", "shop", "-n", namespace)),
-			lines(o.run(t, kubeconfig, nil, "helm", "status", "shop", "-n", namespace, "--show-resources", "-o", "json"))...)
-	}, "made-by-helm"},
-	{"k9s, pods", func(t *testing.T, o *othersRun, kubeconfig, namespace string) []string {
-		t.Helper()
-		return o.screen(t, kubeconfig, namespace, "pods", "last")
-	}, "web-2"},
-	{"k9s, configmaps", func(t *testing.T, o *othersRun, kubeconfig, namespace string) []string {
-		t.Helper()
-		return o.screen(t, kubeconfig, namespace, "configmaps", "made-by-helm")
+			lines(o.run(t, kubeconfig, nil, "helm", "status", "shop", "-n", namespace, "-o", "json"))...)
 	}, "made-by-helm"},
 	{"an informer of @kubernetes/client-node", func(t *testing.T, o *othersRun, kubeconfig, namespace string) []string {
 		t.Helper()
@@ -69,13 +58,19 @@ func TestOthers(t *testing.T) {
 	if *othersDir == "" {
 		t.Skip("it needs programs from other repositories: make test-others")
 	}
-	s := newSiteOf(t, shared.plane, cachedResources(), func(s *site) { s.access, s.forward = true, true })
+	resources := cachedResources()
+	for _, r := range accessResources(true) { // by which the agent judges tokens and rights without the server
+		if !slices.ContainsFunc(resources, func(x *resource) bool { return x.name() == r.name() }) {
+			resources = append(resources, r)
+		}
+	}
+	s := newSiteOf(t, shared.plane, resources, func(s *site) { s.access, s.forward = true, true })
 	require.NoError(t, s.agent.await(t.Context(), s.resources))
 	script, err := filepath.Abs(filepath.Join("testdata", "informer.cjs"))
 	require.NoError(t, err)
 	o := &othersRun{s: s, dir: *othersDir, script: script}
 	p := newPlace(t, shared.plane, "others")
-	for _, name := range []string{"web-0", "web-1", "web-2", "last"} {
+	for _, name := range []string{"web-0", "web-1", "web-2", "z-last"} {
 		p.apply(fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {containers: [{name: c, image: i}]}, status: {phase: Running}}", name))
 	}
 	admin := filepath.Join(s.dir, "admin.kubeconfig")
@@ -121,7 +116,7 @@ func (o *othersRun) command(ctx context.Context, kubeconfig, name string, args .
 	path := o.dir + ":" + filepath.Dir(o.s.KubectlPath()) + ":" + os.Getenv("PATH")
 	cmd := exec.CommandContext(ctx, "env", append([]string{name}, args...)...)
 	cmd.Dir = o.dir // node finds its modules here
-	cmd.Env = []string{"HOME=" + o.s.dir, "KUBECONFIG=" + kubeconfig, "PATH=" + path, "TERM=xterm-256color", "COLUMNS=200", "LINES=60"}
+	cmd.Env = []string{"HOME=" + o.s.dir, "KUBECONFIG=" + kubeconfig, "PATH=" + path}
 	return cmd
 }
 
@@ -136,43 +131,6 @@ func (o *othersRun) run(t *testing.T, kubeconfig string, stdin []byte, name stri
 	out, err := cmd.Output()
 	require.NoError(t, err, "%s %q: %s", name, args, stderr.String())
 	return string(out)
-}
-
-// word is what may be an object's name on a screen.
-var word = regexp.MustCompile(`[a-z][a-z0-9.-]+[a-z0-9]`)
-
-// screen returns the names that k9s shows of a view, which are those of the objects in the namespace.
-func (o *othersRun) screen(t *testing.T, kubeconfig, namespace, view, last string) (shown []string) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
-	defer cancel()
-	record := filepath.Join(t.TempDir(), "screen")
-	k9s := fmt.Sprintf("stty cols 200 rows 60; exec k9s --kubeconfig %s --readonly --headless -n %s -c %s", kubeconfig, namespace, view)
-	cmd := o.command(ctx, kubeconfig, "script", "--quiet", "--flush", "--command", k9s, record) // it wants a terminal
-	stdin, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	names := o.names(t, namespace)
-	err = wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, func(context.Context) (bool, error) {
-		b, _ := os.ReadFile(record)
-		shown = slices.DeleteFunc(slices.Compact(slices.Sorted(slices.Values(word.FindAllString(string(b), -1)))),
-			func(w string) bool { return !slices.Contains(names, w) })
-		return slices.Contains(shown, last), nil
-	})
-	cancel()
-	_ = stdin.Close()
-	_ = cmd.Wait() // it was killed
-	require.NoError(t, err, "k9s %s shows %q", view, shown)
-	return shown
-}
-
-// names returns the names of all objects of a namespace that a view can have.
-func (o *othersRun) names(t *testing.T, namespace string) (all []string) {
-	t.Helper()
-	for _, r := range []string{"pods", "configmaps"} {
-		all = append(all, strings.Fields(o.run(t, o.s.server, nil, "kubectl", "get", r, "-n", namespace, "-o", "jsonpath={.items[*].metadata.name}"))...)
-	}
-	return all
 }
 
 // ask has an MCP server list the pods of a namespace, as a language model would.

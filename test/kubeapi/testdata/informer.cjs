@@ -1,5 +1,5 @@
 // Prints the pods that an informer of @kubernetes/client-node has, when it has listed and after a change to the
-// pod "last" of the namespace in the first argument, which is the last one. Names are sorted.
+// pod "z-last" of the namespace in the first argument, which is the last one. Names are sorted.
 const { createRequire } = require("module");
 const k8s = createRequire(process.cwd() + "/")("@kubernetes/client-node");
 
@@ -12,7 +12,7 @@ const informer = k8s.makeInformer(config, path, () => api.listNamespacedPod({ na
 const pods = new Set();
 informer.on("add", (pod) => {
   pods.add(pod.metadata.name);
-  if (pod.metadata.name === "last") {
+  if (pod.metadata.name === "z-last") {
     console.log([...pods].sort().join("\n"));
     process.exit(0);
   }
