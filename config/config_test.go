@@ -129,6 +129,9 @@ func TestValidateGoValues(t *testing.T) {
 			"resources[0].resource: missing: name a resource, as in pods, deployments.apps or widgets.v1.example.com"},
 		{"a profile without defaults", func(c *AgentConfiguration) { c.Profile = ProfileNode },
 			"nodeName: there is no default, because neither $NODE_NAME nor the host's name is set: give the name of this node"},
+		{"a kubelet's signer without defaults", func(c *AgentConfiguration) {
+			c.KubernetesAPI.Address, c.KubernetesAPI.Signer = "127.0.0.1:6445", SignerKubeletServing
+		}, "nodeName: there is no default, because neither $NODE_NAME nor the host's name is set: give the name of this node"},
 		{"no place for the token", func(c *AgentConfiguration) {
 			c.Store = Store{Type: StoreMemory, CommitInterval: c.Store.CommitInterval, MaxSize: c.Store.MaxSize}
 			c.KubernetesAPI.Address = "127.0.0.1:6445"

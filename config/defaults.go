@@ -138,7 +138,8 @@ func (c *AgentConfiguration) setDefaults(s surroundings) {
 	c.Health.ReadyWhen = cmp.Or(c.Health.ReadyWhen, ReadyReadable)
 	c.Log.Level = cmp.Or(c.Log.Level, LogInfo)
 	c.Log.Format = cmp.Or(c.Log.Format, LogText)
-	c.expandProfile(s)
+	c.setNodeName(s)
+	c.expandProfile()
 	// An empty list stays, and Validate refuses it: an agent that caches nothing is a mistake.
 	if c.Resources == nil {
 		c.Resources = DefaultResources()

@@ -40,16 +40,27 @@ func named(names ...string) []Resource {
 	return all
 }
 
-// expandProfile appends the profile's resources that the configuration does not list itself, and
-// sets the node's name, as a kubelet does: the host's in lower case.
-func (c *AgentConfiguration) expandProfile(s surroundings) {
-	if c.Profile != ProfileNode {
+// needsNode reports whether the configuration is not complete without the node's name.
+func (c *AgentConfiguration) needsNode() bool {
+	return c.Profile != "" || c.KubernetesAPI.Signer == SignerKubeletServing
+}
+
+// setNodeName sets the node's name if it is needed, as a kubelet does: the host's in lower case.
+func (c *AgentConfiguration) setNodeName(s surroundings) {
+	if !c.needsNode() {
 		return
 	}
 	if c.NodeName = cmp.Or(c.NodeName, s.getenv("NODE_NAME")); c.NodeName == "" {
 		if host, err := s.hostname(); err == nil {
 			c.NodeName = strings.ToLower(strings.TrimSpace(host))
 		}
+	}
+}
+
+// expandProfile appends the profile's resources that the configuration does not list itself.
+func (c *AgentConfiguration) expandProfile() {
+	if c.Profile != ProfileNode {
+		return
 	}
 	listed := slices.Clone(c.Resources)
 	for _, r := range nodeResources(c.NodeName) {

@@ -89,5 +89,11 @@ func TestNodeName(t *testing.T) {
 		c := &AgentConfiguration{}
 		c.setDefaults(surroundings{getenv: func(string) string { return "b" }})
 		require.Empty(t, c.NodeName)
+		c.KubernetesAPI.Signer = "example.com/serving"
+		c.setDefaults(surroundings{getenv: func(string) string { return "b" }})
+		require.Empty(t, c.NodeName, "it is not needed")
+		c.KubernetesAPI.Signer = SignerKubeletServing
+		c.setDefaults(surroundings{getenv: func(string) string { return "b" }})
+		require.Equal(t, "b", c.NodeName)
 	})
 }

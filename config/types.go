@@ -50,7 +50,7 @@ type AgentConfiguration struct {
 
 	// Profile adds a set of resources to Resources; empty for none.
 	Profile Profile `json:"profile,omitempty"`
-	// NodeName is the node whose pods the profile caches.
+	// NodeName is the node whose pods the profile caches, and in a signer's certificate.
 	NodeName string `json:"nodeName,omitempty"`
 	// Resources are the resources to cache, each once. One of them takes the place of the profile's
 	// entry for it. Without resources and profile, they are [DefaultResources].
@@ -173,6 +173,9 @@ type KubernetesAPI struct {
 	// agent makes. They are read again when they change.
 	CertFile string `json:"certFile,omitempty"`
 	KeyFile  string `json:"keyFile,omitempty"`
+	// Signer is the name of a signer of the cluster, such as [SignerKubeletServing], that issues the
+	// certificate of Address; empty for none. It excludes CertFile and KeyFile.
+	Signer string `json:"signer,omitempty"`
 	// OpenAPI keeps a copy of the server's OpenAPI v3 documents on disk, and serves it.
 	OpenAPI bool `json:"openAPI,omitempty"`
 	// Access lets in the cluster's users.
@@ -180,6 +183,9 @@ type KubernetesAPI struct {
 	// Forward sends requests that the cache can't answer to the server.
 	Forward Forward `json:"forward,omitzero"`
 }
+
+// SignerKubeletServing is the signer of the certificates with which kubelets serve.
+const SignerKubeletServing = "kubernetes.io/kubelet-serving"
 
 // Access lets the cluster's users in at the address of the Kubernetes API, besides the bearer of the
 // agent's own token. They have the rights to read that they have in the cluster.

@@ -175,6 +175,7 @@ func (c *AgentConfiguration) validateKubernetesAPI(p *problems) {
 	if k.CertFile == "" && k.KeyFile != "" {
 		p.add("kubernetesAPI.keyFile", "its certificate is missing: give certFile too, or neither for a certificate that the agent makes")
 	}
+	k.validateSigner(p)
 	k.validateAccess(p)
 	if k.Access.IssueKubeletCertificate && c.Profile == "" {
 		p.add("kubernetesAPI.access.issueKubeletCertificate",
@@ -198,6 +199,23 @@ func (c *AgentConfiguration) validateKubernetesAPI(p *problems) {
 	}
 }
 
+// validateSigner checks the signer as the server does, which refuses other names.
+func (k *KubernetesAPI) validateSigner(p *problems) {
+	const field = "kubernetesAPI.signer"
+	domain, name, ok := strings.Cut(k.Signer, "/")
+	switch {
+	case k.Signer == "":
+	case k.CertFile != "" || k.KeyFile != "":
+		p.add(field, "there is a certificate already: remove certFile and keyFile, or this field")
+	case k.Address == "":
+		p.add(field, "the certificate is for kubernetesAPI.address, which is not set: give one, as in %s", exampleAPIAddress)
+	case !ok || len(validation.IsDNS1123Subdomain(domain)) > 0 || !strings.Contains(domain, ".") || len(validation.IsDNS1123Subdomain(name)) > 0:
+		p.add(field, "%s is not the name of a signer, as in %s or example.com/serving", quote(k.Signer), SignerKubeletServing)
+	case domain == "kubernetes.io" && k.Signer != SignerKubeletServing:
+		p.add(field, "%s issues no serving certificates: give %s, or a signer of your own", quote(k.Signer), SignerKubeletServing)
+	}
+}
+
 func (k *KubernetesAPI) validateAccess(p *problems) {
 	switch a := k.Access; {
 	case !a.Enabled && a != Access{}:
@@ -212,10 +230,10 @@ func (k *KubernetesAPI) validateAccess(p *problems) {
 
 func (c *AgentConfiguration) validateProfile(p *problems) {
 	switch {
-	case c.Profile == "" && c.NodeName != "":
+	case c.Profile == "" && c.KubernetesAPI.Signer == "" && c.NodeName != "":
 		p.add("nodeName", "it has no effect without a profile: set profile: %s, or remove it", ProfileNode)
-	case c.Profile == "":
-	case c.Profile != ProfileNode:
+	case c.NodeName == "" && !c.needsNode():
+	case c.Profile != "" && c.Profile != ProfileNode:
 		p.add("profile", "%s is not a profile: choose %s, or leave the field out and list the resources", quote(string(c.Profile)), ProfileNode)
 	case c.NodeName == "":
 		p.add("nodeName", "there is no default, because neither $NODE_NAME nor the host's name is set: give the name of this node")
