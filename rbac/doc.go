@@ -12,6 +12,8 @@
 //   - get on the definitions of custom resources by name, to notice when schemas change.
 //   - with access control, create on TokenReviews and SubjectAccessReviews, and get on the client CA
 //     and on the keys of tokens.
+//   - with a signer, create, get and delete on CertificateSigningRequests. A request is deleted if it
+//     was denied long ago, or is of a key that is lost.
 //
 // Discovery is needed too. Every cluster allows it to all authenticated users (system:discovery).
 package rbac

@@ -57,6 +57,11 @@ func Of(cfg *config.AgentConfiguration) Permissions {
 	if cfg.KubernetesAPI.Access.Enabled {
 		permissions.addAccess(cfg.KubernetesAPI.Access)
 	}
+	if cfg.KubernetesAPI.Signer != "" {
+		permissions.Cluster = append(permissions.Cluster, rbacv1.PolicyRule{
+			Verbs: []string{"create", "delete", "get"}, APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"certificatesigningrequests"},
+		})
+	}
 	return permissions
 }
 

@@ -65,6 +65,10 @@ func TestOf(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
+			if test.in == nil {
+				signed := of(t, test.resources+"\nnodeName: edge-1\nkubernetesAPI: {address: \"127.0.0.1:6445\", signer: kubernetes.io/kubelet-serving}\n")
+				require.Equal(t, append(test.cluster, "[create delete get] [certificates.k8s.io] [certificatesigningrequests] []"), words(signed.Cluster))
+			}
 			r := of(t, test.resources)
 			require.Equal(t, test.cluster, words(r.Cluster))
 			require.Len(t, r.Namespaced, len(test.in))
