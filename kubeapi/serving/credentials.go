@@ -6,6 +6,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
 	"errors"
@@ -37,6 +38,9 @@ type Credentials struct {
 	CA []byte
 	// Token is the bearer token of the clients.
 	Token string
+	// Issued returns a certificate that is served in place of the agent's own; nil, also as the function, for
+	// none. It is called for each connection.
+	Issued func() *tls.Certificate
 
 	ca  *x509.Certificate
 	key crypto.Signer
@@ -78,6 +82,9 @@ func Ensure(dir string, now time.Time, log *slog.Logger) (*Credentials, error) {
 	}
 	return c, nil
 }
+
+// PublicKey returns the key of the authority. It differs between agents, and stays over restarts.
+func (c *Credentials) PublicKey() crypto.PublicKey { return c.key.Public() }
 
 // private makes a directory that is for this user only.
 func private(dir string) error {

@@ -12,7 +12,8 @@
 // and, if that is configured, a client certificate of the authority for the kubelet of this node
 // ([Kubelet]), in kubelet.pem, with a kubeconfig, kubelet.kubeconfig.
 //
-// The serving certificate is not stored: [Credentials.Listen] makes a new one each time.
+// The serving certificate is not stored: [Credentials.Listen] makes a new one each time. A certificate that a
+// signer of the cluster issues (package signed) takes its place while the listener is open.
 //
 // Invariants:
 //

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -76,4 +77,31 @@ func TestKeyPairRenewed(t *testing.T) {
 	requirePair(pairs[2])
 	write(keyFile)
 	requirePair(pairs[3])
+}
+
+// TestIssued: a certificate that a signer issues while the listener is open is served from the next connection
+// on, and the agent's own before that.
+func TestIssued(t *testing.T) {
+	c, _ := ensureAt(t, t.TempDir(), now)
+	var issued atomic.Pointer[tls.Certificate]
+	c.Issued = issued.Load
+	l, err := c.Listen("127.0.0.1:0", "", "", nil)
+	require.NoError(t, err)
+	run(t, NewServer(pods, slog.New(slog.DiscardHandler)), l)
+	served := func() []byte {
+		t.Helper()
+		conn, err := tls.Dial("tcp", l.Addr().String(), &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // it is compared
+		require.NoError(t, err)
+		defer conn.Close()
+		return conn.ConnectionState().PeerCertificates[0].Raw
+	}
+	own := served()
+	for range 2 {
+		next, err := c.certificate("127.0.0.1")
+		require.NoError(t, err)
+		require.Equal(t, own, served())
+		issued.Store(&next)
+		require.Equal(t, next.Certificate[0], served())
+		own = next.Certificate[0]
+	}
 }

@@ -47,7 +47,7 @@ const (
 const maxStreams = 250
 
 // Listen listens on a TCP address for HTTP/2 and HTTP/1.1 over TLS. The certificate is that in the
-// files, which may change, or, if their names are empty, a new one for the address. refused is called with the address of
+// files, which may change, or, if their names are empty, c.Issued or a new one for the address. refused is called with the address of
 // each client that has too many connections; nil for nothing.
 func (c *Credentials) Listen(address, certFile, keyFile string, refused func(peer string, err error)) (net.Listener, error) {
 	host, _, err := net.SplitHostPort(address)
@@ -93,7 +93,14 @@ func limitCertificates(raw [][]byte, _ [][]*x509.Certificate) error {
 func (c *Credentials) setCertificate(config *tls.Config, host, certFile, keyFile string) error {
 	if certFile == "" {
 		own, err := c.certificate(host)
-		config.Certificates = []tls.Certificate{own}
+		config.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			if c.Issued != nil {
+				if issued := c.Issued(); issued != nil {
+					return issued, nil
+				}
+			}
+			return &own, nil
+		}
 		return err
 	}
 	files, err := newKeyPair(certFile, keyFile, c.log)

@@ -72,6 +72,7 @@ var wallTime = map[string]string{
 	"kubeapi/cursor.go":                         "monotonic",
 	"kubeapi/serving/server.go":                 "monotonic",
 	"kubeapi/serving/users.go":                  "monotonic",
+	"kubeapi/signed/certificate.go":             "compared: TestCertificate_WrongClock",
 	"kubeapi/subjectreview.go":                  "shown",
 	"kubeapi/tokens/handler.go":                 "compared: TestTokenNotRepeated",
 	"kubeapi/watch.go":                          "monotonic",
