@@ -15,6 +15,7 @@ import (
 
 	"github.com/snapcache/snapcache/config"
 	"github.com/snapcache/snapcache/kubeapi/serving"
+	"github.com/snapcache/snapcache/kubeapi/signed"
 	"github.com/snapcache/snapcache/store"
 )
 
@@ -35,6 +36,8 @@ agent's Kubernetes API. That has to be configured: kubernetesAPI.address.
 The kubeconfig contains the token of the API: every reader of it can read all that is
 cached. It stays valid when the agent restarts. If kubernetesAPI.certFile is set, it
 contains the certificates in that file, and has to be printed again when they change.
+With kubernetesAPI.signer it contains the CA of the agent's kubeconfig, beside the agent's
+own, which counts until the signer has issued a certificate.
 
 With --for it is for a component of the node, which keeps its own credentials: the
 kubelet its client certificate, or the one that the agent issues to it, the others the
@@ -91,11 +94,16 @@ func kubeconfigOf(cfg *config.AgentConfiguration, user *clientcmdapi.AuthInfo) (
 	if err == nil && api.CertFile != "" {
 		ca, err = os.ReadFile(api.CertFile)
 	}
+	if err == nil && api.Signer != "" {
+		ca, err = signed.Authorities(dir, ca)
+	}
 	switch {
 	case errors.Is(err, fs.ErrPermission):
 		return nil, &store.Error{Err: err, Hint: "run this as root or as the agent's user"}
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, &store.Error{Err: err, Hint: "the agent makes its credentials at its first start with kubernetesAPI.address: start it (snapcache run)"}
+	case errors.Is(err, signed.ErrNotTrusted):
+		return nil, &store.Error{Err: err, Hint: "take a signer of that CA, or write a kubeconfig with the signer's CA as certificate-authority-data"}
 	case err != nil:
 		return nil, err
 	}

@@ -132,7 +132,7 @@ func (c content) changes(objects []json.RawMessage) ([]store.Change, error) {
 func spoil(ts *testscript.TestScript, _ bool, args []string) {
 	db, err := bbolt.Open(ts.MkAbs(args[0]), 0o600, nil)
 	ts.Check(err)
-	ts.Check(db.Update(signed(func(tx *bbolt.Tx) error {
+	ts.Check(db.Update(newest(func(tx *bbolt.Tx) error {
 		c := tx.Bucket([]byte("c")).Bucket([]byte(args[1]))
 		return c.ForEachBucket(func(generation []byte) error {
 			objects := c.Bucket(generation).Bucket([]byte("objects"))
@@ -149,8 +149,8 @@ func spoil(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(db.Close())
 }
 
-// signed makes a change outside the store look like part of its newest transaction.
-func signed(fn func(*bbolt.Tx) error) func(*bbolt.Tx) error {
+// newest makes a change outside the store look like part of its newest transaction.
+func newest(fn func(*bbolt.Tx) error) func(*bbolt.Tx) error {
 	return func(tx *bbolt.Tx) error {
 		meta := tx.Bucket([]byte("meta"))
 		last := binary.BigEndian.AppendUint64(nil, uint64(tx.ID()))
@@ -163,7 +163,7 @@ func signed(fn func(*bbolt.Tx) error) func(*bbolt.Tx) error {
 func editDB(ts *testscript.TestScript, _ bool, args []string) {
 	db, err := bbolt.Open(ts.MkAbs(args[0]), 0o600, nil)
 	ts.Check(err)
-	ts.Check(db.Update(signed(func(tx *bbolt.Tx) error {
+	ts.Check(db.Update(newest(func(tx *bbolt.Tx) error {
 		names := strings.Split(args[1], "/")
 		b := tx.Bucket([]byte(names[0]))
 		for _, name := range names[1:] {
@@ -191,14 +191,14 @@ func sealDB(ts *testscript.TestScript, neg bool, args []string) {
 func bloatDB(ts *testscript.TestScript, _ bool, args []string) {
 	db, err := bbolt.Open(ts.MkAbs(args[0]), 0o600, nil)
 	ts.Check(err)
-	ts.Check(db.Update(signed(func(tx *bbolt.Tx) error {
+	ts.Check(db.Update(newest(func(tx *bbolt.Tx) error {
 		b, err := tx.CreateBucket([]byte("bloat"))
 		if err != nil {
 			return err
 		}
 		return b.Put([]byte("bloat"), make([]byte, 4<<20))
 	})))
-	ts.Check(db.Update(signed(func(tx *bbolt.Tx) error { return tx.DeleteBucket([]byte("bloat")) })))
+	ts.Check(db.Update(newest(func(tx *bbolt.Tx) error { return tx.DeleteBucket([]byte("bloat")) })))
 	ts.Check(db.Close())
 }
 

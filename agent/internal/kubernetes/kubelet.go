@@ -2,12 +2,15 @@ package kubernetes
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"os"
 	"time"
 
 	"github.com/snapcache/snapcache/access"
 	"github.com/snapcache/snapcache/internal/sleep"
 	"github.com/snapcache/snapcache/kubeapi/serving"
+	"github.com/snapcache/snapcache/kubeapi/signed"
 )
 
 // openKubelet issues the kubelet's certificate if it is configured, and has it accepted. A disk that takes
@@ -21,18 +24,33 @@ func (a *API) openKubelet(callers *access.AuthenticatorOptions) {
 	callers.Kubelet = a.kubelet.Accept()
 	err := a.kubelet.Renew(a.opts.Clock.Now())
 	if err == nil {
-		ca := a.credentials.CA
-		if file := cfg.KubernetesAPI.CertFile; file != "" {
-			ca, err = os.ReadFile(file)
-		}
-		if err == nil {
-			err = a.kubelet.WriteKubeconfig(cfg.KubernetesAPI.Address, ca)
-		}
+		err = a.writeKubeletKubeconfig()
 	}
 	if err != nil {
 		a.opts.Log.Error("kubernetesAPI: the kubelet's certificate or kubeconfig can't be written; the next start retries",
 			"error", err)
 	}
+}
+
+// writeKubeletKubeconfig writes a kubeconfig that trusts every certificate that may be served.
+func (a *API) writeKubeletKubeconfig() (err error) {
+	cfg, ca := a.opts.Config().KubernetesAPI, a.credentials.CA
+	if cfg.CertFile != "" {
+		ca, err = os.ReadFile(cfg.CertFile)
+	}
+	if a.signed != nil {
+		ca, err = signed.Authorities(a.opts.dir(), ca)
+		if errors.Is(err, fs.ErrNotExist) { // runSigned writes them
+			return nil
+		}
+		if errors.Is(err, signed.ErrNotTrusted) { // which is logged there
+			err = nil
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return a.kubelet.WriteKubeconfig(cfg.Address, ca)
 }
 
 // removeKubelet removes the files of a kubelet that was configured before. Nothing accepts its

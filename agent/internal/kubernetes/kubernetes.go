@@ -30,6 +30,7 @@ import (
 	"github.com/snapcache/snapcache/kubeapi/forward"
 	"github.com/snapcache/snapcache/kubeapi/openapi"
 	"github.com/snapcache/snapcache/kubeapi/serving"
+	"github.com/snapcache/snapcache/kubeapi/signed"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/upstream"
 )
@@ -67,11 +68,12 @@ type API struct {
 	callers     *access.Authenticator
 	users       *serving.Users
 	refusals    *refusals
-	access      *clusterAccess    // nil if it is off
-	kubelet     *serving.Kubelet  // nil if no certificate is issued to it
-	forward     *forward.Handler  // nil if it is off
-	tokens      store.DB          // nil if none are remembered
-	documents   *documents.Mirror // nil if nothing is forwarded
+	access      *clusterAccess      // nil if it is off
+	signed      *signed.Certificate // nil without a signer
+	kubelet     *serving.Kubelet    // nil if no certificate is issued to it
+	forward     *forward.Handler    // nil if it is off
+	tokens      store.DB            // nil if none are remembered
+	documents   *documents.Mirror   // nil if nothing is forwarded
 }
 
 // New makes the handler. The version of the server, and its OpenAPI documents, are kept beside the
@@ -123,12 +125,16 @@ func (a *API) openCredentials(opts *kubeapi.Options) (err error) {
 	if cfg.Address == "" || !cfg.Access.IssueKubeletCertificate {
 		a.removeKubelet()
 	}
+	if cfg.Signer == "" {
+		a.removeSigned()
+	}
 	if cfg.Address == "" {
 		return nil
 	}
 	if a.credentials, err = serving.Ensure(a.opts.dir(), a.opts.Clock.Now(), a.opts.Log); err != nil {
 		return fmt.Errorf("credentials: %w", err)
 	}
+	a.openSigned()
 	callers := access.AuthenticatorOptions{
 		Token: a.credentials.Token, Clock: a.opts.Clock, Refused: func(r *http.Request, err error) { a.refusals.note(r.RemoteAddr, "", err) },
 	}
@@ -256,6 +262,9 @@ func (a *API) Follow(ctx context.Context, cluster *upstream.Cluster) {
 	defer tasks.Wait()
 	if a.access != nil {
 		tasks.Go(func() { a.access.follow(ctx, cluster) })
+	}
+	if a.signed != nil {
+		tasks.Go(func() { a.runSigned(ctx, cluster) })
 	}
 	if a.kubelet != nil {
 		tasks.Go(func() { a.renewKubelet(ctx) })
