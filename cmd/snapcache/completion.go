@@ -100,6 +100,10 @@ func complete(app *cli.App, words []string, w io.Writer) {
 		completeFromCache(app, command, before, w, func(c localapi.Collection) []string {
 			return []string{schema.GroupResource{Group: c.Group, Resource: c.Resource}.String()}
 		})
+	case path == "patch" && arguments == 0:
+		for _, names := range workloads {
+			candidates(w, names[0]+"/")
+		}
 	case path == "verify", (path == "dump" || path == "inspect" || path == "changes") && arguments == 0:
 		completeFromCache(app, command, before, w, func(c localapi.Collection) []string { return []string{c.ID} })
 	}

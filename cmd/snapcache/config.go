@@ -341,6 +341,8 @@ func describeRight(right rbac.Permission) string {
 	switch {
 	case right.Resource == "namespaces" && right.Name != "":
 		text += ": the cluster will be identified by its CA and address"
+	case right.Group == "certificates.k8s.io":
+		text += ": the signer can't be asked for the serving certificate"
 	case right.Name != "":
 		text += ": a change of its schema will not be noticed"
 	case slices.Equal(right.Verbs, []string{"get"}):
