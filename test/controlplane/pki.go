@@ -4,9 +4,11 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"math/big"
 	"net"
@@ -18,6 +20,7 @@ import (
 // Names of the files in the folder pki.
 const (
 	caCertFile     = "ca.crt"
+	caKeyFile      = "ca.key"
 	serverCertFile = "apiserver.crt"
 	serverKeyFile  = "apiserver.key"
 	accountKeyFile = "service-account.key"
@@ -30,8 +33,7 @@ const (
 const certificateLifetime = 10 * 365 * 24 * time.Hour
 
 // writePKI makes an authority, the apiserver's certificate for localhost and
-// the key that signs service account tokens, unless dir has them already. The
-// authority's key is kept nowhere.
+// the key that signs service account tokens, unless dir has them already.
 func writePKI(dir string) error {
 	if _, err := os.Stat(filepath.Join(dir, accountKeyFile)); err == nil {
 		return nil
@@ -65,6 +67,9 @@ func writePKI(dir string) error {
 	if err := writePEM(filepath.Join(dir, caCertFile), "CERTIFICATE", ca.Raw); err != nil {
 		return err
 	}
+	if err := writeKey(filepath.Join(dir, caKeyFile), caKey); err != nil {
+		return err
+	}
 	if err := writePEM(filepath.Join(dir, serverCertFile), "CERTIFICATE", serverDER); err != nil {
 		return err
 	}
@@ -76,6 +81,40 @@ func writePKI(dir string) error {
 		return fmt.Errorf("pki: service accounts: %w", err)
 	}
 	return writeKey(filepath.Join(dir, accountKeyFile), accountKey)
+}
+
+// Sign returns a certificate, in PEM, for the PEM of a certificate request, as a signer of the cluster's CA: it has the
+// names of the request, and the extended key usage of a server.
+func (cp *ControlPlane) Sign(request []byte, from, until time.Time) ([]byte, error) {
+	authority, err := tls.LoadX509KeyPair(cp.path("pki", caCertFile), cp.path("pki", caKeyFile)) // with its Leaf
+	if err != nil {
+		return nil, fmt.Errorf("pki: the cluster's authority: %w", err)
+	}
+	block, _ := pem.Decode(request)
+	if block == nil {
+		return nil, errors.New("pki: the request is not in PEM")
+	}
+	r, err := x509.ParseCertificateRequest(block.Bytes)
+	if err == nil {
+		err = r.CheckSignature()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("pki: request: %w", err)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()),
+		Subject:      r.Subject,
+		NotBefore:    from,
+		NotAfter:     until,
+		KeyUsage:     x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		DNSNames:     r.DNSNames,
+		IPAddresses:  r.IPAddresses,
+	}, authority.Leaf, r.PublicKey, authority.PrivateKey)
+	if err != nil {
+		return nil, fmt.Errorf("pki: sign: %w", err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
 }
 
 // newAuthority makes a certificate authority.
