@@ -91,8 +91,11 @@ func newSiteOf(t *testing.T, on *plane, resources []*resource, change ...func(*s
 		}
 	})
 	s.start()
-	out, err := exec.Command(harness.Snapcache, "kubeconfig", "--config", filepath.Join(dir, "agent.yaml")).Output()
-	require.NoError(t, err)
+	var out []byte
+	require.Eventually(t, func() bool { // with a signer it needs the cluster's CA, which the agent writes soon after its start
+		out, err = exec.Command(harness.Snapcache, "kubeconfig", "--config", filepath.Join(dir, "agent.yaml")).Output()
+		return err == nil
+	}, patience, pollEvery, "no kubeconfig")
 	require.NoError(t, os.WriteFile(s.cached, out, 0o600))
 	s.agent.target, err = newServerTarget(restConfig(t, s.cached))
 	require.NoError(t, err)
