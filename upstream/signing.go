@@ -22,7 +22,8 @@ func (c *Cluster) CreateSigningRequest(ctx context.Context, r *certificatesv1.Ce
 	if err != nil {
 		return err
 	}
-	err = c.client.Post().AbsPath(signingRequests).SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body).MaxRetries(0).Do(ctx).Error()
+	err = c.client.Post().AbsPath(signingRequests).
+		SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body).MaxRetries(0).Do(ctx).Error()
 	if err != nil {
 		return fmt.Errorf("create certificatesigningrequests %s: %w", r.Name, err)
 	}
@@ -30,7 +31,9 @@ func (c *Cluster) CreateSigningRequest(ctx context.Context, r *certificatesv1.Ce
 }
 
 // SigningRequest returns a request for a certificate by its name, with its state.
-func (c *Cluster) SigningRequest(ctx context.Context, name string) (*certificatesv1.CertificateSigningRequest, error) {
+func (c *Cluster) SigningRequest(
+	ctx context.Context, name string,
+) (*certificatesv1.CertificateSigningRequest, error) {
 	body, err := c.get(ctx, runtime.ContentTypeJSON, signingRequests, name)
 	if err != nil {
 		return nil, fmt.Errorf("get certificatesigningrequests %s: %w", name, err)
@@ -51,7 +54,8 @@ func (c *Cluster) DeleteSigningRequest(ctx context.Context, r *certificatesv1.Ce
 	if err != nil {
 		return err
 	}
-	err = c.client.Delete().AbsPath(signingRequests, r.Name).SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body).MaxRetries(0).Do(ctx).Error()
+	err = c.client.Delete().AbsPath(signingRequests, r.Name).
+		SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body).MaxRetries(0).Do(ctx).Error()
 	if err != nil {
 		return fmt.Errorf("delete certificatesigningrequests %s: %w", r.Name, err)
 	}

@@ -31,13 +31,18 @@ const (
 const defaultAgentPort = 6445
 
 // workloads are the kinds that are patched, each with its plural and its short name.
-var workloads = [][]string{{"daemonset", "daemonsets", "ds"}, {"deployment", "deployments", "deploy"}, {"statefulset", "statefulsets", "sts"}}
+var workloads = [][]string{
+	{"daemonset", "daemonsets", "ds"},
+	{"deployment", "deployments", "deploy"},
+	{"statefulset", "statefulsets", "sts"},
+}
 
 func patchCommand() *cli.Command {
 	return &cli.Command{
-		Name:      "patch",
-		Usage:     "print a patch with which pods read from the agent on their node",
-		UsageText: "snapcache patch KIND/NAME [-n NAMESPACE] [--port PORT] [--ca-configmap NAME] [--undo] [--kubeconfig FILE] [--context NAME]",
+		Name:  "patch",
+		Usage: "print a patch with which pods read from the agent on their node",
+		UsageText: "snapcache patch KIND/NAME [-n NAMESPACE] [--port PORT] [--ca-configmap NAME] [--undo] " +
+			"[--kubeconfig FILE] [--context NAME]",
 		Description: `Reads a DaemonSet, Deployment or StatefulSet with your kubeconfig, and prints a strategic
 merge patch: in each container KUBERNETES_SERVICE_HOST becomes the address of the pod's
 node, and KUBERNETES_SERVICE_PORT the port of the agents. It changes nothing by itself.
@@ -55,12 +60,21 @@ for everything that the pods reach by their service account.
 
 KIND is daemonset, deployment or statefulset, or ds, deploy or sts.`,
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: namespaceFlag, Aliases: []string{"n"}, Usage: "the `NAMESPACE` of the object; default: the one of the context, else default"},
-			&cli.IntFlag{Name: portFlag, Value: defaultAgentPort, Usage: "the `PORT` of kubernetesAPI.address of the agents"},
-			&cli.StringFlag{Name: configMapFlag, Usage: "the ConfigMap with this `NAME` has the authority of the agents"},
+			&cli.StringFlag{
+				Name: namespaceFlag, Aliases: []string{"n"},
+				Usage: "the `NAMESPACE` of the object; default: the one of the context, else default",
+			},
+			&cli.IntFlag{
+				Name: portFlag, Value: defaultAgentPort, Usage: "the `PORT` of kubernetesAPI.address of the agents",
+			},
+			&cli.StringFlag{
+				Name: configMapFlag, Usage: "the ConfigMap with this `NAME` has the authority of the agents",
+			},
 			&cli.BoolFlag{Name: undoFlag, Usage: "print the patch that takes it back"},
 			kubeconfigFlag(),
-			&cli.StringFlag{Name: "context", Usage: "the context of the kubeconfig with this `NAME`; default: the current one"},
+			&cli.StringFlag{
+				Name: "context", Usage: "the context of the kubeconfig with this `NAME`; default: the current one",
+			},
 		},
 		Action: atMost(1, printPatch),
 	}
@@ -88,7 +102,8 @@ func printPatch(c *cli.Context) error {
 	if c.Bool(undoFlag) {
 		patch, changes, err = podpatch.Undo(template)
 	} else {
-		patch, changes, err = podpatch.Apply(template, podpatch.Options{Port: c.Int(portFlag), ConfigMap: c.String(configMapFlag)})
+		opts := podpatch.Options{Port: c.Int(portFlag), ConfigMap: c.String(configMapFlag)}
+		patch, changes, err = podpatch.Apply(template, opts)
 	}
 	var foreign *podpatch.ForeignError
 	switch {
@@ -120,7 +135,8 @@ func workload(arg string) (kind []string, name string, err error) {
 	case !ok || name == "" || strings.Contains(name, "/"):
 		return nil, "", usagef("give the object as KIND/NAME, as in daemonset/till")
 	case i < 0:
-		return nil, "", usagef("%s is not daemonset, deployment or statefulset: patch the object that makes the pods", text)
+		return nil, "", usagef("%s is not daemonset, deployment or statefulset: "+
+			"patch the object that makes the pods", text)
 	}
 	return workloads[i], name, nil
 }
@@ -157,10 +173,11 @@ func readTemplate(c *cli.Context, kind []string, namespace, name string) (*corev
 	}
 	ctx, stop := interruptible(c.Context)
 	defer stop()
-	raw, err := client.Get().Namespace(namespace).Resource(kind[1]).Name(name).SetHeader("Accept", "application/json").
-		MaxRetries(0).Do(ctx).Raw()
+	raw, err := client.Get().Namespace(namespace).Resource(kind[1]).Name(name).
+		SetHeader("Accept", "application/json").MaxRetries(0).Do(ctx).Raw()
 	if apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("there is no %s %s in namespace %s: see kubectl get %s -A, and give -n NAMESPACE", kind[0], name, namespace, kind[1])
+		return nil, fmt.Errorf("there is no %s %s in namespace %s: see kubectl get %s -A, and give -n NAMESPACE",
+			kind[0], name, namespace, kind[1])
 	}
 	if err != nil {
 		return nil, upstream.Explain(err)

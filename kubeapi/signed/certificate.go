@@ -175,9 +175,11 @@ func (c *Certificate) step(ctx context.Context, server Server) error {
 		why := fmt.Sprintf("%s: %s", condition.Reason, condition.Message)
 		switch condition.Type {
 		case certificatesv1.CertificateDenied:
-			return c.refused(ctx, server, r, "the request for a serving certificate was denied: have its approver allow the next one, or set certFile and keyFile", why)
+			return c.refused(ctx, server, r, "the request for a serving certificate was denied: "+
+				"have its approver allow the next one, or set certFile and keyFile", why)
 		case certificatesv1.CertificateFailed:
-			return c.refused(ctx, server, r, "the signer can't issue the serving certificate: check its controller's log", why)
+			return c.refused(ctx, server, r,
+				"the signer can't issue the serving certificate: check its controller's log", why)
 		case certificatesv1.CertificateApproved:
 			approved = true
 		}
@@ -189,9 +191,11 @@ func (c *Certificate) step(ctx context.Context, server Server) error {
 	switch {
 	case now.Sub(c.created) < approvalAfter:
 	case approved:
-		c.note("approved", slog.LevelWarn, "the request for a serving certificate is approved, but nothing signs it: check that the signer's controller runs")
+		c.note("approved", slog.LevelWarn,
+			"the request for a serving certificate is approved, but nothing signs it: check that the signer's controller runs")
 	default:
-		c.note("pending", slog.LevelWarn, "the request for a serving certificate waits for its approval: kubectl certificate approve "+c.name)
+		c.note("pending", slog.LevelWarn,
+			"the request for a serving certificate waits for its approval: kubectl certificate approve "+c.name)
 	}
 	return nil
 }
@@ -219,7 +223,8 @@ func (c *Certificate) create(ctx context.Context, server Server) error {
 		return err
 	}
 	c.created = c.opts.Clock.Now()
-	c.note("created", slog.LevelInfo, "asked the signer for a serving certificate; unless the cluster approves it by itself: kubectl certificate approve "+c.name)
+	c.note("created", slog.LevelInfo, "asked the signer for a serving certificate; "+
+		"unless the cluster approves it by itself: kubectl certificate approve "+c.name)
 	return nil
 }
 
@@ -228,8 +233,8 @@ func (c *Certificate) remove(ctx context.Context, server Server, r *certificates
 	c.created = time.Time{}
 	err := server.DeleteSigningRequest(ctx, r)
 	if apierrors.IsForbidden(err) {
-		c.note("undeletable", slog.LevelWarn, "a former request for a serving certificate can't be deleted: kubectl delete csr "+c.name+
-			", or grant the right to delete it (snapcache config rbac)")
+		c.note("undeletable", slog.LevelWarn, "a former request for a serving certificate can't be deleted: "+
+			"kubectl delete csr "+c.name+", or grant the right to delete it (snapcache config rbac)")
 		return nil
 	}
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
@@ -264,7 +269,8 @@ func (c *Certificate) accept(chain []byte, server Server) error {
 	c.held.Store(h)
 	c.forgetKey()
 	leaf := h.pair.Leaf
-	c.note("", slog.LevelInfo, "the signer has issued the serving certificate", "until", leaf.NotAfter, "renewal", h.renew)
+	c.note("", slog.LevelInfo, "the signer has issued the serving certificate",
+		"until", leaf.NotAfter, "renewal", h.renew)
 	c.checkTrust(h, server)
 	c.after, c.created = time.Time{}, time.Time{}
 	now := c.opts.Clock.Now()
@@ -274,8 +280,8 @@ func (c *Certificate) accept(chain []byte, server Server) error {
 	}
 	d := c.waits.Step()
 	c.after = now.Add(d)
-	c.note("", slog.LevelError, "the serving certificate has to be renewed already when it is issued: set this machine's clock, or check the signer's lifetimes",
-		"now", now, "until", leaf.NotAfter, "retryIn", d.Round(time.Second))
+	c.note("", slog.LevelError, "the serving certificate has to be renewed already when it is issued: "+
+		"set this machine's clock, or check the signer's lifetimes", "now", now, "until", leaf.NotAfter, "retryIn", d.Round(time.Second))
 	return nil
 }
 
@@ -291,33 +297,38 @@ func (c *Certificate) note(state string, level slog.Level, message string, args 
 
 // noteError logs an error, if the one before was of another kind.
 func (c *Certificate) noteError(ctx context.Context, err error) {
-	if err == nil || ctx.Err() != nil {
-		if err == nil {
-			c.fault = ""
-		}
-		return
-	}
-	level, kind, next := slog.LevelWarn, string(apierrors.ReasonForError(err)), "the server can't be asked for the serving certificate, which is retried: check the network"
 	switch {
-	case apierrors.IsForbidden(err):
-		level, next = slog.LevelError, "the agent may not ask for its serving certificate: grant it (snapcache config rbac prints the manifest)"
-	case apierrors.IsInvalid(err) || apierrors.IsBadRequest(err):
-		level, next = slog.LevelError, "the server refuses the request for a serving certificate: check signer and nodeName"
-	case apierrors.IsNotFound(err):
-		level, next = slog.LevelError, "the server has no certificatesigningrequests (certificates.k8s.io/v1): give certFile and keyFile in place of signer"
-	case apierrors.IsAlreadyExists(err): // by another of our own requests, whose answer was lost
+	case err == nil:
+		c.fault = ""
 		return
-	case kind != "":
-		next = "the server does not answer the request for a serving certificate, which is retried"
+	case ctx.Err() != nil, apierrors.IsAlreadyExists(err): // the next look finds the request whose answer was lost
+		return
 	}
-	if kind == "" {
-		kind = "network"
-	}
+	kind, level, message := faultOf(err)
 	if kind == c.fault {
 		return
 	}
 	c.fault = kind
-	c.opts.Log.Log(ctx, level, "kubernetesAPI: "+next, "signer", c.opts.Signer, "served", c.serves(), "error", err)
+	c.opts.Log.Log(ctx, level, "kubernetesAPI: "+message, "signer", c.opts.Signer, "served", c.serves(), "error", err)
+}
+
+// faultOf returns the kind of an error of the server or the network, and its text in the log.
+func faultOf(err error) (kind string, level slog.Level, message string) {
+	kind = string(apierrors.ReasonForError(err))
+	switch {
+	case apierrors.IsForbidden(err):
+		return kind, slog.LevelError,
+			"the agent may not ask for its serving certificate: grant it (snapcache config rbac prints the manifest)"
+	case apierrors.IsInvalid(err) || apierrors.IsBadRequest(err):
+		return kind, slog.LevelError, "the server refuses the request for a serving certificate: check signer and nodeName"
+	case apierrors.IsNotFound(err):
+		return kind, slog.LevelError, "the server has no certificatesigningrequests (certificates.k8s.io/v1): " +
+			"give certFile and keyFile in place of signer"
+	case kind != "":
+		return kind, slog.LevelWarn, "the server does not answer the request for a serving certificate, which is retried"
+	}
+	return "network", slog.LevelWarn,
+		"the server can't be asked for the serving certificate, which is retried: check the network"
 }
 
 // noteEnd logs once that the certificate has expired.
@@ -326,8 +337,8 @@ func (c *Certificate) noteEnd(h *held, now time.Time) {
 		return
 	}
 	c.outdated = h
-	c.opts.Log.Error("kubernetesAPI: the serving certificate has expired, by this machine's clock; it stays in use until the signer issues another one",
-		"signer", c.opts.Signer, "until", h.pair.Leaf.NotAfter)
+	c.opts.Log.Error("kubernetesAPI: the serving certificate has expired, by this machine's clock; "+
+		"it stays in use until the signer issues another one", "signer", c.opts.Signer, "until", h.pair.Leaf.NotAfter)
 }
 
 // serves returns a text for the certificate in use.
@@ -349,7 +360,8 @@ func (c *Certificate) checkTrust(h *held, server Server) {
 		err = verify(h.pair, ca)
 	}
 	if err != nil {
-		c.opts.Log.Error("kubernetesAPI: pods don't trust the serving certificate by the cluster's CA: take a signer of that CA, "+
-			"or give the pods the signer's (snapcache patch --ca-configmap)", "signer", c.opts.Signer, "error", err)
+		c.opts.Log.Error("kubernetesAPI: pods don't trust the serving certificate by the cluster's CA: "+
+			"take a signer of that CA, or give the pods the signer's (snapcache patch --ca-configmap)",
+			"signer", c.opts.Signer, "error", err)
 	}
 }

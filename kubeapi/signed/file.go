@@ -33,7 +33,8 @@ func (c *Certificate) load() {
 		}
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		c.opts.Log.Warn("kubernetesAPI: the signer's certificate can't be read, and is asked for again", "file", path, "error", err)
+		c.opts.Log.Warn("kubernetesAPI: the signer's certificate can't be read, and is asked for again",
+			"file", path, "error", err)
 	}
 	raw, err = os.ReadFile(filepath.Join(c.opts.Dir, requestFile))
 	if err != nil || purposeOf(raw) != c.target.String() {
@@ -70,8 +71,8 @@ func (c *Certificate) write(name string, chain []byte) {
 		err = files.WriteAtomic(path, append(head, raw...))
 	}
 	if err != nil {
-		c.opts.Log.Error("kubernetesAPI: the serving certificate's key can't be written: after a restart the signer is asked again",
-			"file", path, "error", err)
+		c.opts.Log.Error("kubernetesAPI: the serving certificate's key can't be written: "+
+			"after a restart the signer is asked again", "file", path, "error", err)
 	}
 }
 

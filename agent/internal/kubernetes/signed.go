@@ -37,7 +37,8 @@ func (a *API) runSigned(ctx context.Context, cluster *upstream.Cluster) {
 		err = a.writeKubeletKubeconfig()
 	}
 	if err != nil {
-		a.opts.Log.Error("kubernetesAPI: kubeconfigs for the API lack the cluster's CA; the next start retries", "error", err)
+		a.opts.Log.Error("kubernetesAPI: kubeconfigs for the API lack the cluster's CA; the next start retries",
+			"error", err)
 	}
 	a.signed.Run(ctx, cluster)
 }
@@ -45,6 +46,7 @@ func (a *API) runSigned(ctx context.Context, cluster *upstream.Cluster) {
 // removeSigned removes the certificate of a signer that was configured before.
 func (a *API) removeSigned() {
 	if err := signed.Remove(a.opts.dir()); err != nil {
-		a.opts.Log.Error("kubernetesAPI: the signer's certificate is not used, but can't be deleted; the next start retries", "error", err)
+		a.opts.Log.Error("kubernetesAPI: the signer's certificate is not used, but can't be deleted; the next start retries",
+			"error", err)
 	}
 }

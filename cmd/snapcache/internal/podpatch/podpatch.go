@@ -80,7 +80,8 @@ func Apply(template *corev1.PodTemplateSpec, o Options) (patch any, changes []Ch
 	})
 	if o.ConfigMap != "" {
 		if automount := template.Spec.AutomountServiceAccountToken; automount != nil && !*automount {
-			errs = append(errs, errors.New("its pods have no token (automountServiceAccountToken: false), and do not use the Kubernetes API by themselves"))
+			errs = append(errs, errors.New("its pods have no token (automountServiceAccountToken: false), "+
+				"and do not use the Kubernetes API by themselves"))
 		}
 		pod["volumes"] = []object{volume(o.ConfigMap)}
 	}
@@ -104,7 +105,8 @@ func Undo(template *corev1.PodTemplateSpec) (patch any, changes []Change, err er
 		}
 		if m := mountOf(c); m != nil && m.Name == volumeName {
 			part["volumeMounts"] = []object{{"mountPath": accountDir, "$patch": "delete"}}
-			changes = append(changes, Change{c.Name, accountDir, "the CA of ConfigMap " + configMapOf(template), "the cluster's CA"})
+			changes = append(changes,
+				Change{c.Name, accountDir, "the CA of ConfigMap " + configMapOf(template), "the cluster's CA"})
 		}
 		if len(part) > 1 {
 			add(pod, list, part)
@@ -174,7 +176,9 @@ func volume(configMap string) object {
 	return object{"name": volumeName, "projected": object{"sources": []object{
 		{"serviceAccountToken": object{"path": "token", "expirationSeconds": tokenSeconds}},
 		{"configMap": object{"name": configMap, "items": []object{{"key": "ca.crt", "path": "ca.crt"}}}},
-		{"downwardAPI": object{"items": []object{{"path": "namespace", "fieldRef": object{"fieldPath": "metadata.namespace"}}}}},
+		{"downwardAPI": object{"items": []object{
+			{"path": "namespace", "fieldRef": object{"fieldPath": "metadata.namespace"}},
+		}}},
 	}}}
 }
 
