@@ -337,8 +337,11 @@ func (c *check) journal(tx *boltfile.Tx) {
 			report(seq, fmt.Sprintf("it changes the bucket %q, which is missing", bucket))
 		}
 	}
-	if last != 0 && last != b.Sequence() {
+	switch {
+	case last != 0 && last != b.Sequence():
 		c.report.problem(Problem{Reason: fmt.Sprintf("journal: the newest entry is %d, the sequence is %d", last, b.Sequence())})
+	case last == 0 && b.HasPage(): // a fold makes the bucket again: one bit of a page's header can hide all entries
+		c.report.problem(Problem{Reason: fmt.Sprintf("journal: its page has no entry, the sequence is %d", b.Sequence())})
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -423,4 +424,42 @@ func allocated(fn func()) uint64 {
 	fn()
 	runtime.ReadMemStats(&after)
 	return after.TotalAlloc - before.TotalAlloc
+}
+
+// TestCheckJournalHidden: entries that the count in the header of the journal's page leaves out are missed, also if it
+// leaves out all of them, and so are none if a fold has emptied the journal.
+func TestCheckJournalHidden(t *testing.T) {
+	db, path := newDB(t, bolt.Options{})
+	c := openCollection(t, db, storetest.Info("a"))
+	replaceAll(t, c, []store.Change{storetest.Put(sampleObject(1, 1))}, 30)
+	_, _, err := db.Compact(t.Context())
+	require.NoError(t, err)
+	emptied := filepath.Join(t.TempDir(), "cache.db")
+	require.NoError(t, os.WriteFile(emptied, readFile(t, path), 0o600))
+	require.True(t, checkReport(t, emptied, bolt.Keyring{}).OK(), "emptied")
+	for n := range 4 {
+		require.NoError(t, c.Apply(store.Batch{
+			Changes: []store.Change{storetest.Put(sampleObject(1, n+40))}, Checkpoint: store.Checkpoint{RV: strconv.Itoa(n + 40)},
+		}))
+		require.NoError(t, db.Flush())
+	}
+	whole := readFile(t, path)
+	require.NoError(t, db.Close())
+	require.NoError(t, os.WriteFile(path, whole, 0o600))
+	var page int
+	raw := openRaw(t, path, &bbolt.Options{ReadOnly: true})
+	require.NoError(t, raw.View(func(tx *bbolt.Tx) error {
+		page = int(bucketAt(tx, "journal").RootPage())
+		return nil
+	}))
+	require.NoError(t, raw.Close())
+	count := whole[page*4096+10:]
+	entries := int(binary.LittleEndian.Uint16(count))
+	require.Positive(t, entries)
+	for n := range entries {
+		b := append([]byte(nil), whole...)
+		binary.LittleEndian.PutUint16(b[page*4096+10:], uint16(n))
+		require.NoError(t, os.WriteFile(path, b, 0o600))
+		require.False(t, checkReport(t, path, bolt.Keyring{}).OK(), "%d of %d entries", n, entries)
+	}
 }

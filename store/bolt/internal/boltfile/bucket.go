@@ -115,6 +115,10 @@ func (b *Bucket) FewerThan(n int) bool {
 // FillSequentially makes full pages instead of half-full ones, for keys that are put in order.
 func (b *Bucket) FillSequentially() { b.raw.FillPercent = sequentialFill }
 
+// HasPage reports whether the bucket has a page of its own. One that was just created has none, and one with a bucket in
+// it always has.
+func (b *Bucket) HasPage() bool { return b.raw.Root() != 0 }
+
 // Sequence returns the bucket's sequence.
 func (b *Bucket) Sequence() uint64 { return b.raw.Sequence() }
 
