@@ -1,14 +1,12 @@
 package agent
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -18,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/snapcache/snapcache/config"
+	"github.com/snapcache/snapcache/internal/logging/logtest"
 	"github.com/snapcache/snapcache/localapi"
 )
 
@@ -31,25 +30,7 @@ type reloading struct {
 	hangup chan os.Signal
 	level  slog.LevelVar
 	client *localapi.Client
-	log    safeBuffer
-}
-
-// safeBuffer is a buffer that is safe for concurrent use.
-type safeBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *safeBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *safeBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
+	log    logtest.Buffer
 }
 
 func startReloading(t *testing.T, n *node) *reloading {

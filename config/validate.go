@@ -209,7 +209,8 @@ func (k *KubernetesAPI) validateSigner(p *problems) {
 		p.add(field, "there is a certificate already: remove certFile and keyFile, or this field")
 	case k.Address == "":
 		p.add(field, "the certificate is for kubernetesAPI.address, which is not set: give one, as in %s", exampleAPIAddress)
-	case !ok || len(validation.IsDNS1123Subdomain(domain)) > 0 || !strings.Contains(domain, ".") || len(validation.IsDNS1123Subdomain(name)) > 0:
+	case !ok || len(validation.IsDNS1123Subdomain(domain)) > 0 || !strings.Contains(domain, "."),
+		len(validation.IsDNS1123Subdomain(name)) > 0:
 		p.add(field, "%s is not the name of a signer, as in %s or example.com/serving", quote(k.Signer), SignerKubeletServing)
 	case domain == "kubernetes.io" && k.Signer != SignerKubeletServing:
 		p.add(field, "%s issues no serving certificates: give %s, or a signer of your own", quote(k.Signer), SignerKubeletServing)

@@ -18,6 +18,7 @@ import (
 	"k8s.io/klog/v2/textlogger"
 
 	"github.com/snapcache/snapcache/informer"
+	"github.com/snapcache/snapcache/internal/logging/logtest"
 	"github.com/snapcache/snapcache/store"
 )
 
@@ -261,7 +262,7 @@ func TestLoggerOfTheContext(t *testing.T) {
 			onStores(t, synctest.Test, func(t *testing.T, reopen func() store.DB) {
 				s := newServer()
 				s.put("bad")
-				var ofContext, ofProgram lockedBuffer // klog's writers don't take turns
+				var ofContext, ofProgram logtest.Buffer // klog's writers don't take turns
 				opts := []informer.Option{withStore(reopen(), "pods")}
 				if c.set {
 					opts = append(opts, informer.WithLogger(slog.New(slog.NewTextHandler(&ofProgram, nil))))
@@ -287,22 +288,4 @@ func TestLoggerOfTheContext(t *testing.T) {
 			})
 		})
 	}
-}
-
-// lockedBuffer is a bytes.Buffer that several goroutines write to.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }

@@ -61,11 +61,16 @@ func TestAddCall(t *testing.T) {
 // TestWrite_Refused: a program that can't be built gets an error before anything is built.
 func TestWrite_Refused(t *testing.T) {
 	for name, c := range map[string]struct{ mod, source, want, pattern string }{
-		"without go.mod":          {"", "package main\nfunc main() {}", "no go.mod in", "."},
-		"without client-go":       {"module example.com/p\ngo 1.26.0\n", "package main\nfunc main() {}", ". does not use k8s.io/client-go", "."},
-		"a library":               {"module example.com/p\ngo 1.26.0\n", "package p\n", "there is no main package in .", "."},
-		"client-go is replaced":   {"module example.com/p\ngo 1.26.0\nrequire k8s.io/client-go v0.37.2\nreplace k8s.io/client-go => ./fork\n", imports, "go.mod replaces k8s.io/client-go by ./fork", "."},
-		"a package that is wrong": {"module example.com/p\ngo 1.26.0\n", "package main\nimport \"example.com/p/none\"\nfunc main() {}", "go list", "."},
+		"without go.mod":    {"", "package main\nfunc main() {}", "no go.mod in", "."},
+		"without client-go": {"module example.com/p\ngo 1.26.0\n", "package main\nfunc main() {}", ". does not use k8s.io/client-go", "."},
+		"a library":         {"module example.com/p\ngo 1.26.0\n", "package p\n", "there is no main package in .", "."},
+		"client-go is replaced": {
+			"module example.com/p\ngo 1.26.0\nrequire k8s.io/client-go v0.37.2\nreplace k8s.io/client-go => ./fork\n",
+			imports, "go.mod replaces k8s.io/client-go by ./fork", ".",
+		},
+		"a package that is wrong": {
+			"module example.com/p\ngo 1.26.0\n", "package main\nimport \"example.com/p/none\"\nfunc main() {}", "go list", ".",
+		},
 		"a main package of another module": {
 			"module example.com/p\ngo 1.26.0\nrequire example.com/q v0.0.0\nreplace example.com/q => ./q\n",
 			"package main\nfunc main() {}", "example.com/q is in another module", "example.com/q",

@@ -50,7 +50,8 @@ func newApp(out, errOut io.Writer) *cli.App {
 		ExitErrHandler: func(*cli.Context, error) {}, // execute reports the error
 		Commands: []*cli.Command{
 			runCommand(), reloadCommand(), statusCommand(), getCommand(), inspectCommand(), dumpCommand(), changesCommand(), serveCommand(),
-			verifyCommand(), checkCommand(), compactCommand(), resetCommand(), snapshotCommand(), configCommand(), kubeconfigCommand(), patchCommand(), versionCommand(), completionCommand(), manCommand(),
+			verifyCommand(), checkCommand(), compactCommand(), resetCommand(), snapshotCommand(), configCommand(),
+			kubeconfigCommand(), patchCommand(), versionCommand(), completionCommand(), manCommand(),
 		},
 	}
 	for _, c := range app.Commands {

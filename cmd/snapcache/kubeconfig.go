@@ -103,7 +103,10 @@ func kubeconfigOf(cfg *config.AgentConfiguration, user *clientcmdapi.AuthInfo) (
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, &store.Error{Err: err, Hint: "the agent makes its credentials at its first start with kubernetesAPI.address: start it (snapcache run)"}
 	case errors.Is(err, signed.ErrNotTrusted):
-		return nil, &store.Error{Err: err, Hint: "take a signer of that CA, or write a kubeconfig with the signer's CA as certificate-authority-data"}
+		return nil, &store.Error{
+			Err:  err,
+			Hint: "take a signer of that CA, or write a kubeconfig with the signer's CA as certificate-authority-data",
+		}
 	case err != nil:
 		return nil, err
 	}

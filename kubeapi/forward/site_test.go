@@ -1,7 +1,6 @@
 package forward
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"io"
@@ -9,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -22,6 +20,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/snapcache/snapcache/access"
+	"github.com/snapcache/snapcache/internal/logging/logtest"
 )
 
 // token is that of the caller of a site, unless a test has another one.
@@ -35,7 +34,7 @@ type site struct {
 	proxy    *httptest.Server
 	offline  atomic.Bool
 	caller   atomic.Pointer[access.Caller]
-	log      lockedBuffer
+	log      logtest.Buffer
 }
 
 // newSite starts a server of h over HTTP/2 and HTTP/1.1, and a proxy to it. Its caller has a token.
@@ -145,22 +144,4 @@ func dial(t *testing.T, s *httptest.Server) *tls.Conn {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c.(*tls.Conn)
-}
-
-// lockedBuffer is a log.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }

@@ -24,6 +24,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/snapcache/snapcache/access"
+	"github.com/snapcache/snapcache/internal/logging/logtest"
 )
 
 // pipes is a listener of connections in memory, which work with the time of a bubble.
@@ -426,7 +427,7 @@ func TestRequestBodyReachesHandler(t *testing.T) {
 
 // TestNoSecretInLog checks what is logged of clients that fail in all ways: no token.
 func TestNoSecretInLog(t *testing.T) {
-	var logged lockedBuffer
+	var logged logtest.Buffer
 	c, _ := ensureAt(t, t.TempDir(), now)
 	l, err := c.Listen("127.0.0.1:0", "", "", nil)
 	require.NoError(t, err)
@@ -454,23 +455,6 @@ func TestNoSecretInLog(t *testing.T) {
 	require.Contains(t, logged.String(), "broken", "the panic is logged, and the server goes on")
 	require.NotContains(t, logged.String(), c.Token)
 	require.NotContains(t, strings.ToLower(logged.String()), "authorization")
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 // TestManyConnections checks that thousands of connections that do nothing, beyond the limit, end and

@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/util/keyutil"
+
+	"github.com/snapcache/snapcache/internal/logging/logtest"
 )
 
 // TestKeyPairRenewed: a renewed certificate is used without a restart, and none that does not fit its
@@ -46,7 +48,7 @@ func TestKeyPairRenewed(t *testing.T) {
 	renew()
 	write(certFile)
 	write(keyFile)
-	var log lockedBuffer
+	var log logtest.Buffer
 	k, err := newKeyPair(certFile, keyFile, slog.New(slog.NewTextHandler(&log, nil)))
 	require.NoError(t, err)
 	requirePair := func(want tls.Certificate) {

@@ -10,12 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/snapcache/snapcache/internal/logging"
+	"github.com/snapcache/snapcache/internal/logging/logtest"
 )
 
 // TestConnectionLog: connections without a handshake leave a few lines in the log of an agent, and not one
 // each.
 func TestConnectionLog(t *testing.T) {
-	var logged lockedBuffer
+	var logged logtest.Buffer
 	c, _ := ensureAt(t, t.TempDir(), now)
 	l, err := c.Listen("127.0.0.1:0", "", "", nil)
 	require.NoError(t, err)

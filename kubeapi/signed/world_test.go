@@ -1,7 +1,6 @@
 package signed
 
 import (
-	"bytes"
 	"context"
 	"crypto"
 	"crypto/ecdsa"
@@ -30,6 +29,7 @@ import (
 
 	"github.com/snapcache/snapcache/config"
 	"github.com/snapcache/snapcache/internal/clocks/clockstest"
+	"github.com/snapcache/snapcache/internal/logging/logtest"
 )
 
 const day = 24 * time.Hour
@@ -201,7 +201,7 @@ type world struct {
 	clock *clockstest.Moved
 	by    *authority
 	opts  Options
-	log   *lockedBuffer
+	log   *logtest.Buffer
 	c     *Certificate
 	stop  func()
 }
@@ -215,7 +215,7 @@ func test(t *testing.T, name string, fn func(*world)) {
 			by := newAuthority(t)
 			w := &world{
 				scripted: &scripted{t: t, requests: map[string]*certificatesv1.CertificateSigningRequest{}, ca: by.pem(t)},
-				clock:    &clockstest.Moved{}, by: by, log: &lockedBuffer{},
+				clock:    &clockstest.Moved{}, by: by, log: &logtest.Buffer{},
 			}
 			w.opts = Options{
 				Signer: config.SignerKubeletServing, NodeName: "edge-1", Host: "10.0.0.5", Dir: dir, Owner: newKey(t).Public(),
@@ -273,20 +273,3 @@ func (w *world) logged(want int, text string) {
 }
 
 var errAway = errors.New("dial tcp 10.0.0.1:6443: connect: no route to host")
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
-}

@@ -1,7 +1,6 @@
 package kubeapi
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -9,11 +8,11 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/snapcache/snapcache/internal/logging/logtest"
 	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
@@ -191,7 +190,7 @@ func (s *site) kubectl(kubeconfig, args string) output {
 // kubectlRun is a command that runs.
 type kubectlRun struct {
 	cmd            *exec.Cmd
-	stdout, stderr lockedBuffer
+	stdout, stderr logtest.Buffer
 }
 
 func (s *site) startKubectl(ctx context.Context, kubeconfig, args string) *kubectlRun {
@@ -215,22 +214,4 @@ func (s *site) startProgram(ctx context.Context, kubeconfig, name string, args .
 func (r *kubectlRun) wait() output {
 	_ = r.cmd.Wait() // ProcessState has the result
 	return output{r.cmd.ProcessState.ExitCode(), r.stdout.String(), r.stderr.String()}
-}
-
-// lockedBuffer is a buffer that can be read while it is written to.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }

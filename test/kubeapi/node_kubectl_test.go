@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/snapcache/snapcache/internal/logging/logtest"
 )
 
 // command returns a command of kubectl, as the administrator.
@@ -43,7 +45,7 @@ func (n *node) attaches(ctx context.Context) string {
 func (n *node) forwardsPort(ctx context.Context) string {
 	ctx, cancel := context.WithCancel(ctx)
 	cmd := n.command(ctx, "port-forward", "--address", "127.0.0.1", "keep-0", ":80")
-	var errors lockedBuffer
+	var errors logtest.Buffer
 	cmd.Stderr = &errors
 	out, err := cmd.StdoutPipe()
 	require.NoError(n.t, err)

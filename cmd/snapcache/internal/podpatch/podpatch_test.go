@@ -38,7 +38,9 @@ func patched(t *testing.T, d *appsv1.DaemonSet, patch any) *appsv1.DaemonSet {
 }
 
 // mergeKeys are the fields that identify the elements of lists. Other lists are replaced.
-var mergeKeys = map[string]string{"containers": "name", "initContainers": "name", "env": "name", "volumes": "name", "volumeMounts": "mountPath"}
+var mergeKeys = map[string]string{
+	"containers": "name", "initContainers": "name", "env": "name", "volumes": "name", "volumeMounts": "mountPath",
+}
 
 func merged(field string, before, patch any) any {
 	switch patch := patch.(type) {
