@@ -146,7 +146,7 @@ var runFaults = []runFault{
 		r.a = r.x.start()
 	}},
 	{"agent stopped, another key", 2, func(r *anyFaults) {
-		r.a.stop()
+		r.stop()
 		r.compareFile("stopped")
 		r.settings.more = anyKeys(r.random)
 		r.x.configure(r.settings)
