@@ -164,6 +164,50 @@ func TestIndexesAfterForcedList(t *testing.T) {
 	})
 }
 
+// As with client-go, what has synced has its indexes: a durable informer builds those without a version at
+// each start, and until then neither it nor a handler has synced. The handlers get the objects meanwhile.
+func TestSyncedWithIndexes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, path := newServer(), filepath.Join(t.TempDir(), "db")
+		s.put("a")
+		s.put("b")
+		for start := range 2 {
+			build := make(chan struct{})
+			byApp := cache.Indexers{"app": func(o any) ([]string, error) {
+				<-build
+				return []string{o.(*corev1.Pod).Labels["app"]}, nil
+			}}
+			db := boltDB(t, path)
+			inf := informer.NewSharedIndexInformer(s, &corev1.Pod{}, 0, byApp, informer.WithStore(db, "pods"))
+			if start == 0 {
+				close(build) // the list fills the index
+			}
+			h, reg := subscribe(t, inf)
+			r := run(t, inf)
+			synctest.Wait()
+			late, lateReg := subscribe(t, inf)
+			synctest.Wait()
+			delivered := h.take()
+			synced := []bool{inf.HasSynced(), reg.HasSynced(), lateReg.HasSynced()}
+			if start == 1 {
+				close(build) // also if the test fails
+				synctest.Wait()
+			}
+			require.Len(t, delivered, 2)
+			require.Len(t, late.take(), 2)
+			require.Equal(t, []bool{start == 0, start == 0, start == 0}, synced)
+			for _, has := range []func() bool{inf.HasSynced, reg.HasSynced, lateReg.HasSynced} {
+				require.True(t, has())
+			}
+			found, err := inf.GetIndexer().ByIndex("app", "a")
+			require.NoError(t, err)
+			require.Len(t, found, 1)
+			r.stop()
+			require.NoError(t, db.Close())
+		}
+	})
+}
+
 // An informer retries to open its store until that succeeds.
 func TestStoreOpenIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

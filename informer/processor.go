@@ -60,6 +60,7 @@ type Processor struct {
 	check     time.Duration // time between two checks for handlers that are due for a resync; 0 is never
 	started   bool
 	stopped   bool
+	held      <-chan struct{} // nothing is synced before it is closed; nil for no such wait
 	wg        sync.WaitGroup
 }
 
@@ -111,6 +112,32 @@ func (p *Processor) RemoveHandler(r *Registration) {
 	}
 }
 
+// Hold keeps the informer and its handlers from being synced until a channel is closed; nil for none. It
+// is called before Start.
+func (p *Processor) Hold(until <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.held = until
+}
+
+// release marks the informer and its handlers as synced, if the collection is, once nothing holds that. It
+// returns then, or when ctx ends.
+func (p *Processor) release(ctx context.Context) {
+	p.mu.Lock()
+	held := p.held
+	p.mu.Unlock()
+	if held == nil {
+		return
+	}
+	select {
+	case <-ctx.Done():
+	case <-held:
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.setSyncedLocked()
+	}
+}
+
 // Start gives the handlers their initial lists and begins to deliver. After an error it can be called
 // again.
 func (p *Processor) Start() error {
@@ -139,7 +166,9 @@ func (p *Processor) startLocked(r *Registration) error {
 		if len(l.keys) > 0 {
 			r.add(delivery{kind: initialList, listing: l})
 		}
-		r.tracker.Named()
+		if !p.holdsLocked() {
+			r.tracker.Named()
+		}
 	}
 	r.running = true
 	p.wg.Go(r.run)
@@ -257,9 +286,23 @@ func (p *Processor) listedLocked(listed []*change, first bool) delivery {
 	return delivery{kind: relist, listing: l}
 }
 
-// setSyncedLocked marks the informer and its handlers as synced, once the collection is.
+// holdsLocked reports whether something keeps the informer from being synced.
+func (p *Processor) holdsLocked() bool {
+	if p.held == nil {
+		return false
+	}
+	select {
+	case <-p.held:
+		return false
+	default:
+		return true
+	}
+}
+
+// setSyncedLocked marks the informer and its handlers as synced, once the collection is and nothing holds
+// that.
 func (p *Processor) setSyncedLocked() {
-	if p.synced.HasSynced() || !p.opts.Collection.State().Synced {
+	if p.synced.HasSynced() || !p.opts.Collection.State().Synced || p.holdsLocked() {
 		return
 	}
 	p.synced.Named()

@@ -58,6 +58,7 @@ func (s *sharedIndexInformer) RunWithContext(ctx context.Context) {
 		return
 	}
 	wg.Go(func() { s.processor.resyncs(helpers) })
+	wg.Go(func() { s.processor.release(helpers) })
 	s.runPipeline(ctx, coll)
 	if err := s.indexer.opts.db.Flush(); err != nil {
 		s.indexer.logger().Warn("could not flush", "error", err)
@@ -79,6 +80,7 @@ func (s *sharedIndexInformer) own(ctx context.Context) *opened {
 	for {
 		c, err := coll.own()
 		if err == nil {
+			s.processor.Hold(c.Indexed()) // as in client-go, what has synced has its indexes
 			err = s.processor.Start()
 		}
 		var inUse *store.InUseError

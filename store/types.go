@@ -322,6 +322,10 @@ type Collection interface {
 	// view is open, the store can't reuse the space that it needs.
 	View() (View, error)
 
+	// Indexed returns a channel that is closed when the indexes that are being built are complete, or one
+	// can't be built for now; nil if none is being built. Until then a read of one looks at all objects.
+	Indexed() <-chan struct{}
+
 	// Reopen has the effect of Close and DB.Open, but the collection keeps its owner: readers go on,
 	// and on an error it stays as it was. It returns ErrReplacing during a replacement. The ID
 	// must be the same.

@@ -75,11 +75,30 @@ func (db locked) startBuild(c *collection, work bool) {
 	db.indexer.wake() // the previous build finds at its next step that it is no longer there
 	delete(db.indexer.builds, c.id)
 	if !work {
+		c.settleLocked()
 		return
+	}
+	if c.indexed == nil {
+		c.indexed = make(chan struct{})
 	}
 	b := &build{c: c, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	db.indexer.builds[c.id] = b
 	db.start(b.run)
+}
+
+// Indexed implements [store.Collection].
+func (c *collection) Indexed() <-chan struct{} {
+	db := c.db.lock()
+	defer db.unlock()
+	return c.indexed
+}
+
+// settleLocked ends the wait for the indexes. The database's write lock is held.
+func (c *collection) settleLocked() {
+	if c.indexed != nil {
+		close(c.indexed)
+		c.indexed = nil
+	}
 }
 
 // run takes steps until there is nothing left to do.
@@ -153,8 +172,10 @@ func (b *build) step(most int) (built []string, after next, err error) {
 	switch {
 	case errors.Is(err, errIdle), b.c.ended() != nil:
 		delete(db.indexer.builds, b.c.id)
+		b.c.settleLocked()
 		return nil, stepDone, nil
 	case err != nil:
+		b.c.settleLocked() // it may go on for as long as the disk is full
 		return nil, stepMore, fmt.Errorf("collection %s: indexes: %w", b.c.id, err)
 	}
 	b.objects += objects

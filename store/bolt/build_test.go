@@ -379,6 +379,46 @@ func TestBuildWaitsForReplacement(t *testing.T) {
 	sameAs(t, db, model)
 }
 
+// Indexed is closed when the last build of the indexes ends: complete, failed for now, or with its collection.
+func TestIndexed(t *testing.T) {
+	closed := func(c <-chan struct{}) bool {
+		select {
+		case <-c:
+			return true
+		default:
+			return false
+		}
+	}
+	db, _ := newDBByHand(t, bolt.Options{FlushInterval: time.Hour})
+	_, model := filled(t, db, 20)
+	c := reopen(t, db, model, appIndex)
+	first := c.Indexed()
+	_, err := db.BuildStep(10)
+	require.NoError(t, err)
+	require.False(t, closed(first))
+	payload := store.FieldIndex("payload", "data.payload")
+	require.NoError(t, c.Reopen(storetest.Info("pods"), appIndex, payload))
+	steps(t, db, 10)
+	require.True(t, closed(first), "both indexes are complete")
+	require.Nil(t, c.Indexed())
+	require.NoError(t, c.Reopen(storetest.Info("pods"), appIndex, payload))
+	require.Nil(t, c.Indexed(), "they are still")
+
+	moody := store.Index{Name: "moody", Spec: "moody", Func: func(*object.Object) []string { panic("not today") }}
+	require.NoError(t, c.Reopen(storetest.Info("pods"), moody))
+	failing := c.Indexed()
+	_, err = db.BuildStep(10)
+	require.Error(t, err)
+	require.True(t, closed(failing))
+	require.Nil(t, c.Indexed())
+
+	require.NoError(t, c.Reopen(storetest.Info("pods"), appIndex))
+	last := c.Indexed()
+	require.False(t, closed(last))
+	require.NoError(t, c.Close())
+	require.True(t, closed(last))
+}
+
 // Close ends a build between two steps; the next opening goes on.
 func TestCloseEndsBuild(t *testing.T) {
 	db, path := newDB(t, bolt.Options{})

@@ -22,6 +22,7 @@ type collection struct {
 
 	packFunc  func(key, value []byte) ([]byte, error) // the method value of pack, allocated once
 	replacing *replacement                            // that has not ended, nil for none; only the writer uses it
+	indexed   chan struct{}                           // see Indexed; guarded by the database's write lock
 
 	// mu guards the fields below. Only the writer changes them, so it reads them without mu. Builds
 	// read indexes with the database's write lock held, with which Reopen changes them.

@@ -45,6 +45,9 @@ type Collection struct {
 
 var _ store.Collection = (*Collection)(nil)
 
+// Indexed implements [store.Collection]: indexes are built when the collection is opened.
+func (c *Collection) Indexed() <-chan struct{} { return nil }
+
 // Reopen implements [store.Collection], and opens the collection for the first time.
 func (c *Collection) Reopen(info store.Info, all ...store.Index) error {
 	indexes, _, err := store.SortIndexes(all) // no history, so that its index has no use
