@@ -308,7 +308,7 @@ func (a *Agent) serve(ctx context.Context) (err error) {
 	a.status = status.New(status.Options{
 		Version: a.opts.Version, Started: a.opts.started, DB: a.db.DB, Refused: a.db.Refused, Verdict: a.db.File, Clock: a.clock,
 		Config: a.config, All: a.all, Corrupt: a.damages.Count, Snapshots: a.snapshots.Status, Cluster: a.cluster,
-		API: a.kube.Metrics, Loaded: a.settings.status, Stalled: a.watchdog.stuck,
+		API: a.kube.Metrics, Certificate: a.kube.Certificate, Loaded: a.settings.status, Stalled: a.watchdog.stuck,
 	})
 	a.source = localapi.FromDB(a.db.DB, localapi.Options{
 		StoreType: string(a.db.Type()), Verdict: a.db.File.String(),

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"log/slog"
 	"strings"
 
@@ -176,6 +177,11 @@ type KubernetesAPI struct {
 	// Signer is the name of a signer of the cluster, such as [SignerKubeletServing], that issues the
 	// certificate of Address; empty for none. It excludes CertFile and KeyFile.
 	Signer string `json:"signer,omitempty"`
+	// AuthorityCertFile and AuthorityKeyFile hold the certificate of an authority and its key, in PEM, with
+	// which the agent issues the certificate of Address; empty for an authority of its own. They are read
+	// again when they change, and exclude CertFile, KeyFile and Signer.
+	AuthorityCertFile string `json:"authorityCertFile,omitempty"`
+	AuthorityKeyFile  string `json:"authorityKeyFile,omitempty"`
 	// OpenAPI keeps a copy of the server's OpenAPI v3 documents on disk, and serves it.
 	OpenAPI bool `json:"openAPI,omitempty"`
 	// Access lets in the cluster's users.
@@ -203,6 +209,9 @@ type Access struct {
 
 // Enabled reports whether the Kubernetes API is served.
 func (k KubernetesAPI) Enabled() bool { return k.Address != "" || k.Socket != "" }
+
+// TrustedFile returns the file by whose certificates clients trust Address; empty for those of the agent.
+func (k KubernetesAPI) TrustedFile() string { return cmp.Or(k.CertFile, k.AuthorityCertFile) }
 
 // Metrics is the agent's Prometheus endpoint.
 type Metrics struct {

@@ -175,6 +175,7 @@ func (c *AgentConfiguration) validateKubernetesAPI(p *problems) {
 	if k.CertFile == "" && k.KeyFile != "" {
 		p.add("kubernetesAPI.keyFile", "its certificate is missing: give certFile too, or neither for a certificate that the agent makes")
 	}
+	k.validateAuthority(p)
 	k.validateSigner(p)
 	k.validateAccess(p)
 	if k.Access.IssueKubeletCertificate && c.Profile == "" {
@@ -199,6 +200,21 @@ func (c *AgentConfiguration) validateKubernetesAPI(p *problems) {
 	}
 }
 
+func (k *KubernetesAPI) validateAuthority(p *problems) {
+	const field = "kubernetesAPI.authorityCertFile"
+	switch {
+	case k.AuthorityCertFile == "" && k.AuthorityKeyFile == "":
+	case k.AuthorityKeyFile == "":
+		p.add(field, "its key is missing: give authorityKeyFile too, or neither for an authority that the agent makes")
+	case k.AuthorityCertFile == "":
+		p.add("kubernetesAPI.authorityKeyFile", "its certificate is missing: give authorityCertFile too, or neither for an authority that the agent makes")
+	case k.CertFile != "" || k.KeyFile != "":
+		p.add(field, "there is a certificate already: remove certFile and keyFile, or this field and authorityKeyFile")
+	case k.Address == "":
+		p.add(field, "the certificate is for kubernetesAPI.address, which is not set: give one, as in %s", exampleAPIAddress)
+	}
+}
+
 // validateSigner checks the signer as the server does, which refuses other names.
 func (k *KubernetesAPI) validateSigner(p *problems) {
 	const field = "kubernetesAPI.signer"
@@ -207,6 +223,8 @@ func (k *KubernetesAPI) validateSigner(p *problems) {
 	case k.Signer == "":
 	case k.CertFile != "" || k.KeyFile != "":
 		p.add(field, "there is a certificate already: remove certFile and keyFile, or this field")
+	case k.AuthorityCertFile != "" || k.AuthorityKeyFile != "":
+		p.add(field, "there is an authority already: remove authorityCertFile and authorityKeyFile, or this field")
 	case k.Address == "":
 		p.add(field, "the certificate is for kubernetesAPI.address, which is not set: give one, as in %s", exampleAPIAddress)
 	case !ok || len(validation.IsDNS1123Subdomain(domain)) > 0 || !strings.Contains(domain, "."),

@@ -195,7 +195,7 @@ func (x *bench) serve(b *testing.B) string {
 	server := serving.NewServer(x.Server, log)
 	credentials, err := serving.Ensure(b.TempDir(), time.Now(), log)
 	require.NoError(b, err)
-	l, err := credentials.Listen("127.0.0.1:0", "", "", nil)
+	l, err := credentials.Listen("127.0.0.1:0", serving.Files{}, nil)
 	require.NoError(b, err)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()

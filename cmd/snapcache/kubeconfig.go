@@ -34,8 +34,9 @@ agent's Kubernetes API. That has to be configured: kubernetesAPI.address.
    kubectl --kubeconfig <(snapcache kubeconfig --config agent.yaml) get nodes
 
 The kubeconfig contains the token of the API: every reader of it can read all that is
-cached. It stays valid when the agent restarts. If kubernetesAPI.certFile is set, it
-contains the certificates in that file, and has to be printed again when they change.
+cached. It stays valid when the agent restarts. If kubernetesAPI.certFile or
+authorityCertFile is set, it contains the certificates in that file, and has to be printed
+again when they change.
 With kubernetesAPI.signer it contains the CA of the agent's kubeconfig, beside the agent's
 own, which counts until the signer has issued a certificate.
 
@@ -91,8 +92,8 @@ func kubeconfigOf(cfg *config.AgentConfiguration, user *clientcmdapi.AuthInfo) (
 	}
 	dir := serving.Dir(cfg.Store.Path)
 	ca, token, err := serving.Read(dir)
-	if err == nil && api.CertFile != "" {
-		ca, err = os.ReadFile(api.CertFile)
+	if file := api.TrustedFile(); err == nil && file != "" {
+		ca, err = os.ReadFile(file)
 	}
 	if err == nil && api.Signer != "" {
 		ca, err = signed.Authorities(dir, ca)

@@ -31,7 +31,7 @@ func TestKubeconfig(t *testing.T) {
 	for range 2 {
 		credentials, err := serving.Ensure(serving.Dir(path), time.Now(), slog.New(slog.DiscardHandler))
 		require.NoError(t, err)
-		l, err := credentials.Listen(address, "", "", nil)
+		l, err := credentials.Listen(address, serving.Files{}, nil)
 		require.NoError(t, err)
 		address = l.Addr().String()
 		server := serving.NewServer(serving.Authenticate(access.NewAuthenticator(access.AuthenticatorOptions{Token: credentials.Token}), handler), slog.New(slog.DiscardHandler))

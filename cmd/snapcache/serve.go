@@ -99,7 +99,7 @@ func serveFile(c *cli.Context) error {
 		if err != nil {
 			return err
 		}
-		listener, err := credentials.Listen(cmp.Or(address, "127.0.0.1:0"), "", "", nil)
+		listener, err := credentials.Listen(cmp.Or(address, "127.0.0.1:0"), serving.Files{}, nil)
 		if err != nil {
 			return err
 		}

@@ -429,7 +429,7 @@ func TestRequestBodyReachesHandler(t *testing.T) {
 func TestNoSecretInLog(t *testing.T) {
 	var logged logtest.Buffer
 	c, _ := ensureAt(t, t.TempDir(), now)
-	l, err := c.Listen("127.0.0.1:0", "", "", nil)
+	l, err := c.Listen("127.0.0.1:0", Files{}, nil)
 	require.NoError(t, err)
 	s := NewServer(Authenticate(access.NewAuthenticator(access.AuthenticatorOptions{Token: c.Token}), http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("broken") })), slog.New(slog.NewTextHandler(&logged, nil)))
 	run(t, s, l)

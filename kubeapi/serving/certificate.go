@@ -80,28 +80,61 @@ func parseCA(raw []byte, key crypto.PublicKey, now time.Time) (*x509.Certificate
 // certificate returns a new serving certificate, for host, localhost and the name of this machine. It
 // is valid for as long as the authority's.
 func (c *Credentials) certificate(host string) (tls.Certificate, error) {
+	names := []string{"localhost"}
+	// A name that is no DNS name, which the kernel allows, can't be in a certificate.
+	name, _ := os.Hostname()
+	if name = strings.ToLower(name); len(validation.IsDNS1123Subdomain(name)) == 0 && name != "localhost" {
+		names = append(names, name)
+	}
+	addresses := []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
+	if ip := net.ParseIP(host); ip != nil && !slices.ContainsFunc(addresses, ip.Equal) {
+		addresses = append(addresses, ip)
+	}
+	return issue(c.ca, c.key, &x509.Certificate{NotBefore: validFrom, DNSNames: names, IPAddresses: addresses})
+}
+
+// issueBy returns a new serving certificate of an authority that is not the agent's own, for host alone: an
+// authority may be limited to some addresses. It is valid for as long as the authority's.
+func issueBy(authority *tls.Certificate, host string) (*tls.Certificate, error) {
+	ca := authority.Leaf
+	key, ok := authority.PrivateKey.(crypto.Signer)
+	if !ok {
+		return nil, fmt.Errorf("a key of type %T can't sign", authority.PrivateKey)
+	}
+	if !ca.IsCA || ca.KeyUsage != 0 && ca.KeyUsage&x509.KeyUsageCertSign == 0 {
+		return nil, errors.New("it is not the certificate of an authority: give certFile and keyFile instead")
+	}
+	template := &x509.Certificate{NotBefore: ca.NotBefore}
+	if ip := net.ParseIP(host); ip != nil {
+		template.IPAddresses = []net.IP{ip}
+	} else {
+		template.DNSNames = []string{host}
+	}
+	pair, err := issue(ca, key, template)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(ca)
+	if _, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: pool, CurrentTime: ca.NotBefore}); err != nil {
+		return nil, fmt.Errorf("the authority can't issue a certificate for %s: %w", host, err)
+	}
+	pair.Certificate = append(pair.Certificate, authority.Certificate...)
+	return &pair, nil
+}
+
+// issue returns a certificate of an authority with a new key. The template has its names and its begin.
+func issue(ca *x509.Certificate, by crypto.Signer, template *x509.Certificate) (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return tls.Certificate{}, err
 	}
-	template := &x509.Certificate{
-		Subject:   pkix.Name{CommonName: "snapcache"},
-		NotBefore: validFrom, NotAfter: c.ca.NotAfter,
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-		DNSNames:    []string{"localhost"},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
-	}
-	// A name that is no DNS name, which the kernel allows, can't be in a certificate.
-	name, _ := os.Hostname()
-	if name = strings.ToLower(name); len(validation.IsDNS1123Subdomain(name)) == 0 && name != "localhost" {
-		template.DNSNames = append(template.DNSNames, name)
-	}
-	if ip := net.ParseIP(host); ip != nil && !slices.ContainsFunc(template.IPAddresses, ip.Equal) {
-		template.IPAddresses = append(template.IPAddresses, ip)
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, c.ca, key.Public(), c.key)
+	template.Subject, template.NotAfter = pkix.Name{CommonName: "snapcache"}, ca.NotAfter
+	template.KeyUsage, template.ExtKeyUsage = x509.KeyUsageDigitalSignature, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	der, err := x509.CreateCertificate(rand.Reader, template, ca, key.Public(), by)
 	if err != nil {
 		return tls.Certificate{}, err
 	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
+	leaf, err := x509.ParseCertificate(der)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, err
 }

@@ -169,7 +169,7 @@ func TestClientCertificatesLimit(t *testing.T) {
 	require.Error(t, limitCertificates([][]byte{make([]byte, maxCertificatesBytes+1)}, nil))
 	require.Error(t, limitCertificates(make([][]byte, maxCertificates+1), nil))
 	c, _ := ensureAt(t, t.TempDir(), now)
-	l, err := c.Listen("127.0.0.1:0", "", "", nil)
+	l, err := c.Listen("127.0.0.1:0", Files{}, nil)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, l.Close()) }()
 	own, err := c.certificate("127.0.0.1")

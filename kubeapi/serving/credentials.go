@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/client-go/util/cert"
@@ -42,9 +43,10 @@ type Credentials struct {
 	// none. It is called for each connection.
 	Issued func() *tls.Certificate
 
-	ca  *x509.Certificate
-	key crypto.Signer
-	log *slog.Logger
+	ca     *x509.Certificate
+	key    crypto.Signer
+	log    *slog.Logger
+	served atomic.Pointer[func() *tls.Certificate]
 }
 
 // Dir returns the directory of the credentials of an agent with a database at path.

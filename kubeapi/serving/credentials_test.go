@@ -218,7 +218,7 @@ func TestEnsureErrors(t *testing.T) {
 func TestAddressChanges(t *testing.T) {
 	c, _ := ensureAt(t, t.TempDir(), now)
 	for _, tc := range []struct{ host, other string }{{"127.0.0.7", "127.0.0.8"}, {"127.0.0.8", "127.0.0.7"}} {
-		l, err := c.Listen(net.JoinHostPort(tc.host, "0"), "", "", nil)
+		l, err := c.Listen(net.JoinHostPort(tc.host, "0"), Files{}, nil)
 		require.NoError(t, err)
 		run(t, NewServer(pods, slog.New(slog.DiscardHandler)), l)
 		answer, err := client(t, &rest.Config{TLSClientConfig: rest.TLSClientConfig{CAData: c.CA}}).Get("https://" + l.Addr().String())

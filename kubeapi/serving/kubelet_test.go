@@ -134,7 +134,7 @@ func TestKubeletKubeconfig(t *testing.T) {
 	c, _ := ensureAt(t, dir, time.Now())
 	k := c.NewKubelet(dir, "edge-1")
 	require.NoError(t, k.Renew(time.Now()))
-	listener, err := c.Listen("127.0.0.1:0", "", "", nil)
+	listener, err := c.Listen("127.0.0.1:0", Files{}, nil)
 	require.NoError(t, err)
 	require.NoError(t, k.WriteKubeconfig(listener.Addr().String(), c.CA))
 	callers := access.NewAuthenticator(access.AuthenticatorOptions{Kubelet: k.Accept()})

@@ -18,7 +18,7 @@ import (
 func TestConnectionLog(t *testing.T) {
 	var logged logtest.Buffer
 	c, _ := ensureAt(t, t.TempDir(), now)
-	l, err := c.Listen("127.0.0.1:0", "", "", nil)
+	l, err := c.Listen("127.0.0.1:0", Files{}, nil)
 	require.NoError(t, err)
 	s := NewServer(pods, slog.New(logging.RateLimit(slog.NewTextHandler(&logged, nil))))
 	run(t, s, l)

@@ -46,10 +46,10 @@ const (
 // one that has something to write: with 1,000 watches that is half of the cost of an event.
 const maxStreams = 250
 
-// Listen listens on a TCP address for HTTP/2 and HTTP/1.1 over TLS. The certificate is that in the
-// files, which may change, or, if their names are empty, c.Issued or a new one for the address. refused is called with the address of
-// each client that has too many connections; nil for nothing.
-func (c *Credentials) Listen(address, certFile, keyFile string, refused func(peer string, err error)) (net.Listener, error) {
+// Listen listens on a TCP address for HTTP/2 and HTTP/1.1 over TLS. The certificate is that of the files,
+// which may change, or, if their names are empty, c.Issued or a new one for the address. refused is called with
+// the address of each client that has too many connections; nil for nothing.
+func (c *Credentials) Listen(address string, of Files, refused func(peer string, err error)) (net.Listener, error) {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err
@@ -61,9 +61,12 @@ func (c *Credentials) Listen(address, certFile, keyFile string, refused func(pee
 
 		VerifyPeerCertificate: limitCertificates,
 	}
-	if err := c.setCertificate(config, host, certFile, keyFile); err != nil {
+	current, err := c.certificates(host, of)
+	if err != nil {
 		return nil, fmt.Errorf("certificate: %w", err)
 	}
+	config.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return current(), nil }
+	c.served.Store(&current)
 	listener, err := net.Listen("tcp", address)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
@@ -90,25 +93,30 @@ func limitCertificates(raw [][]byte, _ [][]*x509.Certificate) error {
 	return nil
 }
 
-func (c *Credentials) setCertificate(config *tls.Config, host, certFile, keyFile string) error {
-	if certFile == "" {
-		own, err := c.certificate(host)
-		config.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-			if c.Issued != nil {
-				if issued := c.Issued(); issued != nil {
-					return issued, nil
-				}
+// certificates returns a function that returns the certificate for a connection.
+func (c *Credentials) certificates(host string, of Files) (func() *tls.Certificate, error) {
+	if of.Cert != "" {
+		files, err := newKeyPair(of, host, c.log)
+		return files.get, err
+	}
+	own, err := c.certificate(host)
+	return func() *tls.Certificate {
+		if c.Issued != nil {
+			if issued := c.Issued(); issued != nil {
+				return issued
 			}
-			return &own, nil
 		}
-		return err
+		return &own
+	}, err
+}
+
+// Served returns the certificate for new connections; nil if nothing listens yet. It is safe for concurrent use.
+func (c *Credentials) Served() *x509.Certificate {
+	current := c.served.Load()
+	if current == nil {
+		return nil
 	}
-	files, err := newKeyPair(certFile, keyFile, c.log)
-	if err != nil {
-		return err
-	}
-	config.GetCertificate = files.get
-	return nil
+	return (*current)().Leaf
 }
 
 // ListenUnix listens on a unix socket that only this user can connect to, see [files.ListenUnix].

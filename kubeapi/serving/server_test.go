@@ -34,7 +34,7 @@ import (
 func serve(t *testing.T, h http.Handler) (*http.Server, *rest.Config) {
 	t.Helper()
 	c, _ := ensureAt(t, t.TempDir(), now)
-	l, err := c.Listen("127.0.0.1:0", "", "", nil)
+	l, err := c.Listen("127.0.0.1:0", Files{}, nil)
 	require.NoError(t, err)
 	s := NewServer(Authenticate(access.NewAuthenticator(access.AuthenticatorOptions{Token: c.Token}), h), slog.New(slog.DiscardHandler))
 	run(t, s, l)
@@ -138,7 +138,7 @@ func TestListenWithFiles(t *testing.T) {
 	certFile, keyFile := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
 	require.NoError(t, os.WriteFile(keyFile, key, 0o600))
 	require.NoError(t, cert.WriteCert(certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: own.Certificate[0]})))
-	l, err := c.Listen("127.0.0.1:0", certFile, keyFile, nil)
+	l, err := c.Listen("127.0.0.1:0", Files{Cert: certFile, Key: keyFile}, nil)
 	require.NoError(t, err)
 	s := NewServer(pods, slog.New(slog.DiscardHandler))
 	run(t, s, l)
@@ -149,7 +149,7 @@ func TestListenWithFiles(t *testing.T) {
 	require.NoError(t, answer.Body.Close())
 	require.Equal(t, own.Certificate[0], answer.TLS.PeerCertificates[0].Raw)
 
-	_, err = c.Listen("127.0.0.1:0", keyFile, certFile, nil)
+	_, err = c.Listen("127.0.0.1:0", Files{Cert: keyFile, Key: certFile}, nil)
 	require.ErrorContains(t, err, "certificate: ")
 }
 

@@ -40,6 +40,10 @@ func TestKustomize(t *testing.T) {
 			"Namespace /snapcache", "ServiceAccount snapcache/snapcache", "ClusterRole /snapcache", "ClusterRoleBinding /snapcache",
 			"ConfigMap snapcache/snapcache-", "DaemonSet snapcache/snapcache",
 		}},
+		{"node-api", "snapcache", "snapcache", []string{
+			"Namespace /snapcache", "ServiceAccount snapcache/snapcache", "ClusterRole /snapcache", "ClusterRoleBinding /snapcache",
+			"Role kube-system/snapcache", "RoleBinding kube-system/snapcache", "ConfigMap snapcache/snapcache-", "DaemonSet snapcache/snapcache",
+		}},
 		{"hub", "snapcache-hub", "snapcache-hub", []string{
 			"Namespace /snapcache-hub", "ServiceAccount snapcache-hub/snapcache-hub", "ClusterRole /snapcache-hub", "ClusterRoleBinding /snapcache-hub",
 			"Role kube-system/snapcache-hub", "RoleBinding kube-system/snapcache-hub", "ConfigMap snapcache-hub/snapcache-hub-",
@@ -66,6 +70,7 @@ func TestKustomize(t *testing.T) {
 			warnings := dryRun(t, cp, dir, len(rendered))
 			if tc.namespace == "snapcache" {
 				require.Contains(t, warnings, `restricted volume types (volume "cache" uses restricted volume type "hostPath")`)
+				require.Equal(t, tc.name == "node-api", strings.Contains(warnings, "host namespaces (hostNetwork=true)"))
 				for _, other := range []string{"runAsNonRoot", "runAsUser", "seccompProfile", "capabilities", "allowPrivilegeEscalation", "unknown field"} {
 					require.NotContains(t, warnings, other)
 				}

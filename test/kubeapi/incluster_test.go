@@ -2,8 +2,12 @@ package kubeapi
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	"math/big"
 	"net"
 	"os"
@@ -19,6 +23,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
 
 	"github.com/snapcache/snapcache/test/controlplane"
 	"github.com/snapcache/snapcache/test/controlplane/harness"
@@ -194,4 +200,50 @@ func TestInCluster(t *testing.T) {
 	require.Equal(t, second, p.served().SerialNumber)
 	p.reads()
 	ownReads()
+}
+
+// TestInClusterAuthority: a pod with the certificate of a fleet's authority reads from the agent that has the authority,
+// at once and without the kube-apiserver, and after the authority was replaced in both places, without a restart.
+func TestInClusterAuthority(t *testing.T) {
+	on := newPlane(t)
+	p := newTillPod(t, on)
+	dir := t.TempDir()
+	certFile, keyFile := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
+	replace := func() {
+		t.Helper()
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		require.NoError(t, err)
+		ca, err := cert.NewSelfSignedCACert(cert.Config{CommonName: "fleet"}, key)
+		require.NoError(t, err)
+		raw, err := cert.EncodeCertificates(ca)
+		require.NoError(t, err)
+		require.NoError(t, cert.WriteCert(certFile, raw))
+		require.NoError(t, cert.WriteCert(filepath.Join(p.dir, "ca.crt"), raw))
+		raw, err = keyutil.MarshalPrivateKeyToPEM(key)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(keyFile, raw, 0o600))
+	}
+	replace()
+	p.site = newSiteOf(t, on, nil, func(s *site) {
+		s.access, s.node, s.partly = true, nodeName, "- resource: pods\n"
+		s.api = fmt.Sprintf("  authorityCertFile: %s\n  authorityKeyFile: %s\n", certFile, keyFile)
+	})
+	(&node{workload: &workload{t: t}, site: p.site}).awaitCaughtUp()
+	host, port, err := net.SplitHostPort(p.site.address)
+	require.NoError(t, err)
+	t.Setenv("KUBERNETES_SERVICE_HOST", host)
+	t.Setenv("KUBERNETES_SERVICE_PORT", port)
+	p.reads()
+	first := p.served()
+	require.Equal(t, []string(nil), first.DNSNames, "for the address alone")
+
+	replace()
+	p.reads()
+	require.NotEqual(t, first.AuthorityKeyId, p.served().AuthorityKeyId)
+	_, err = harness.Clientset(t, restConfig(t, p.site.cached)).CoreV1().Pods(shop).List(t.Context(), metav1.ListOptions{})
+	require.ErrorContains(t, err, "unknown authority", "snapcache kubeconfig has to be run again")
+	require.NoError(t, on.KillAPIServer(t.Context()))
+	p.site.kill()
+	p.site.start()
+	p.reads()
 }

@@ -33,7 +33,7 @@ type chart struct {
 // mode is one of the chart's, with the manifests that are the same.
 type mode struct {
 	name                 string
-	kustomize, namespace string // their directories; of the namespace, which is not in the chart
+	kustomize, namespace string // their directories, the first may be elsewhere; of the namespace, which is not in the chart
 	release              string
 	values               []string
 }
@@ -50,13 +50,22 @@ func TestChart(t *testing.T) {
 	manifests := filepath.Join(root, "deploy", "kustomize")
 	for _, m := range []mode{
 		{"node", "base", "base", "snapcache", nil},
+		{"node-api", "node-api", "base", "snapcache", []string{"-f", filepath.Join(c.dir, "values-node-api.yaml")}},
+		{"node-api with an authority", authorityOverlay(t, manifests), "base", "snapcache", []string{
+			"-f", filepath.Join(c.dir, "values-node-api.yaml"), "--set", "config.kubernetesAPI.signer=null",
+			"--set", "config.kubernetesAPI.authorityCertFile=/etc/authority/tls.crt", "--set", "config.kubernetesAPI.authorityKeyFile=/etc/authority/tls.key",
+		}},
 		{"spoke", "spoke", "base", "snapcache", []string{"-f", filepath.Join(c.dir, "values-spoke.yaml")}},
 		{"hub", "hub", "hub", "snapcache-hub", []string{"-f", filepath.Join(c.dir, "values-hub.yaml")}},
 	} {
 		t.Run(m.name, func(t *testing.T) {
 			c.must(t, append([]string{"lint", "--strict", c.dir}, m.values...)...)
 			rendered := objectsOf(t, c.template(t, m))
-			want := objectsOf(t, string(harness.Kubectl(t, c.cp, "kustomize", filepath.Join(manifests, m.kustomize))))
+			dir := m.kustomize
+			if !filepath.IsAbs(dir) {
+				dir = filepath.Join(manifests, dir)
+			}
+			want := objectsOf(t, string(harness.Kubectl(t, c.cp, "kustomize", dir)))
 			namespace := "Namespace /" + m.release
 			require.Contains(t, want, namespace, "which helm makes of its own, without labels")
 			delete(want, namespace)
@@ -72,6 +81,27 @@ func TestChart(t *testing.T) {
 		require.Error(t, err)
 		require.Contains(t, out, want)
 	}
+}
+
+// authorityOverlay returns the directory of an overlay with the component for an authority.
+func authorityOverlay(t *testing.T, manifests string) string {
+	t.Helper()
+	dir := t.TempDir()
+	relative := func(name string) string {
+		path, err := filepath.Rel(dir, filepath.Join(manifests, name))
+		require.NoError(t, err)
+		return path
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), fmt.Appendf(nil, `
+resources: [%s]
+components: [%s]
+configMapGenerator:
+- {name: snapcache, namespace: snapcache, behavior: merge, files: [agent.yaml]}
+`, relative("node-api"), relative("authority")), 0o600))
+	config := strings.Replace(string(harness.ReadFile(t, filepath.Join(manifests, "node-api", "agent.yaml"))), "signer: kubernetes.io/kubelet-serving",
+		"authorityCertFile: /etc/authority/tls.crt\n  authorityKeyFile: /etc/authority/tls.key", 1)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "agent.yaml"), []byte(config), 0o600))
+	return dir
 }
 
 // values checks that each value arrives: the fields of the configuration in the file, as they are.

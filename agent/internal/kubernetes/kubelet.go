@@ -35,8 +35,8 @@ func (a *API) openKubelet(callers *access.AuthenticatorOptions) {
 // writeKubeletKubeconfig writes a kubeconfig that trusts every certificate that may be served.
 func (a *API) writeKubeletKubeconfig() (err error) {
 	cfg, ca := a.opts.Config().KubernetesAPI, a.credentials.CA
-	if cfg.CertFile != "" {
-		ca, err = os.ReadFile(cfg.CertFile)
+	if file := cfg.TrustedFile(); file != "" {
+		ca, err = os.ReadFile(file)
 	}
 	if a.signed != nil {
 		ca, err = signed.Authorities(a.opts.dir(), ca)

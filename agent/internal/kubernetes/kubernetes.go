@@ -5,6 +5,7 @@ package kubernetes
 import (
 	"bytes"
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -238,7 +239,11 @@ func (a *API) Listen() (listeners []Listener, err error) {
 		a.opts.Log.Info("serving the Kubernetes API", "socket", cfg.Socket)
 	}
 	if cfg.Address != "" {
-		tcp, err := a.credentials.Listen(cfg.Address, cfg.CertFile, cfg.KeyFile, func(peer string, err error) { a.refusals.note(peer, "", err) })
+		of := serving.Files{Cert: cfg.CertFile, Key: cfg.KeyFile}
+		if cfg.AuthorityCertFile != "" {
+			of = serving.Files{Cert: cfg.AuthorityCertFile, Key: cfg.AuthorityKeyFile, Authority: true}
+		}
+		tcp, err := a.credentials.Listen(cfg.Address, of, func(peer string, err error) { a.refusals.note(peer, "", err) })
 		if err != nil {
 			return listeners, err
 		}
@@ -246,6 +251,14 @@ func (a *API) Listen() (listeners []Listener, err error) {
 		a.opts.Log.Info("serving the Kubernetes API", "address", cfg.Address)
 	}
 	return listeners, nil
+}
+
+// Certificate returns the certificate of the address; nil if the API does not listen there.
+func (a *API) Certificate() *x509.Certificate {
+	if a.credentials == nil {
+		return nil
+	}
+	return a.credentials.Served()
 }
 
 // Follow keeps the server's version and OpenAPI documents current until ctx ends, if the API is on.

@@ -2,6 +2,7 @@ package status
 
 import (
 	"cmp"
+	"crypto/x509"
 	"fmt"
 	"os"
 	"slices"
@@ -36,6 +37,8 @@ type Options struct {
 	Cluster   *upstream.Cluster
 
 	API *kubeapi.Metrics
+	// Certificate returns that of the Kubernetes API's address; nil for none.
+	Certificate func() *x509.Certificate
 
 	// Loaded returns when the configuration in force was read, and why the newest one is not in
 	// force, empty if it is.

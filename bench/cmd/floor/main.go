@@ -63,5 +63,5 @@ func listen(dir, socket string) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	return credentials.Listen("127.0.0.1:0", "", "", nil)
+	return credentials.Listen("127.0.0.1:0", serving.Files{}, nil)
 }

@@ -48,3 +48,10 @@ securityContext:
   readOnlyRootFilesystem: true
   capabilities: {drop: [ALL]}
 {{- end }}
+
+{{- /* Not empty if the agents have an authority, which is a Secret. */ -}}
+{{- define "authority" -}}
+{{- with .Values.config.kubernetesAPI -}}
+{{- .authorityCertFile | default "" -}}
+{{- end -}}
+{{- end }}
