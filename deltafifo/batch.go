@@ -16,6 +16,9 @@ type KeyDeltas struct {
 	// Held is the version of a listed item that the consumer held when the queue compared the two, and
 	// still holds; nil if it held none, or if the queue did not look.
 	Held *Version
+
+	// Repeated is set if the list has had an item of this key before, perhaps in an earlier batch.
+	Repeated bool
 }
 
 // Batch is the deltas that a consumer takes at once, and the watermark that it reaches with them.
@@ -94,7 +97,7 @@ func (q *Queue) takeLocked(limit int) Batch {
 	q.events, q.bookmarks = 0, 0
 	for _, key := range q.order[:n] {
 		it := q.items[key]
-		b.Deltas = append(b.Deltas, KeyDeltas{Key: key, Deltas: it.deltas, Arrived: it.arrived, Held: it.held})
+		b.Deltas = append(b.Deltas, KeyDeltas{Key: key, Deltas: it.deltas, Arrived: it.arrived, Held: it.held, Repeated: it.repeated})
 		q.bytes -= it.bytes
 		delete(q.items, key)
 	}

@@ -89,7 +89,9 @@ type item struct {
 	arrived []uint64 // the value of pushes at each delta
 	before  string   // newest resourceVersion when the key was first queued
 	held    *Version // see KeyDeltas
-	bytes   int64
+
+	repeated bool // see KeyDeltas
+	bytes    int64
 }
 
 // New returns an empty queue.

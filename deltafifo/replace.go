@@ -122,7 +122,7 @@ func (q *Queue) ReplaceItem(obj any) error {
 	if err := q.pushLocked(key, cache.Delta{Type: cache.Replaced, Object: obj}); err != nil {
 		return err
 	}
-	q.items[key].held = held
+	q.items[key].held, q.items[key].repeated = held, again
 	return nil
 }
 

@@ -15,7 +15,8 @@ import (
 // difference holds the changes of a batch.
 type difference struct {
 	changes []store.Change
-	arrived []arrived // the transitions; none if no sink wants them
+	arrived []arrived      // the transitions; none if no sink wants them
+	same    []store.Change // listed objects that are stored as they are
 	counts  store.Counts
 	read    store.Lookup // has the states before the changes
 
@@ -62,11 +63,33 @@ func (l *Loop) difference(b deltafifo.Batch) (difference, error) {
 	var d difference
 	d.read = l.opts.Collection.Lookup()
 	for _, kd := range b.Deltas {
+		if o := unchanged(d.read, b, kd); o != nil {
+			d.same = append(d.same, store.Change{Key: kd.Key, Object: o})
+			continue
+		}
 		if err := l.reconcile(d.read, kd, b.List, &d); err != nil {
 			return difference{}, err
 		}
 	}
 	return d, nil
+}
+
+// unchanged returns the item of a list if it is stored with the same bytes, else nil. Of a list that does not
+// trust versions only the rest is written, and reaches the handlers: the state before each change is in
+// memory until then.
+func unchanged(now store.Lookup, b deltafifo.Batch, kd deltafifo.KeyDeltas) *object.Object {
+	o, _ := kd.Deltas[len(kd.Deltas)-1].Object.(*object.Object)
+	if !b.List || !b.Replace.Force || o == nil || kd.Repeated { // an earlier part may have changed it
+		return nil
+	}
+	if h, at, err := header(now, kd.Key); err != nil || at != readable || h.RV != o.GetResourceVersion() {
+		return nil
+	}
+	stored, err := now.Get(kd.Key)
+	if err != nil || !bytes.Equal(stored.Raw(), o.Raw()) {
+		return nil // another read of it reports the error
+	}
+	return o
 }
 
 // reconcile adds the changes of one key's deltas to d.

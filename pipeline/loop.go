@@ -204,7 +204,7 @@ func (l *Loop) applyList(ctx context.Context, b deltafifo.Batch, diff difference
 	if err := l.retry(ctx, func() error { return l.list.replacement.Apply(diff.changes) }); err != nil {
 		return err
 	}
-	l.list.newest = l.list.newest.after(diff.changes)
+	l.list.newest = l.list.newest.after(diff.changes).after(diff.same)
 	l.list.transitions = append(l.list.transitions, diff.transitions()...)
 	l.list.counts.Add(diff.counts)
 	if !b.ListDone {

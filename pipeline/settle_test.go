@@ -1,6 +1,7 @@
 package pipeline_test
 
 import (
+	"fmt"
 	"path/filepath"
 	"testing"
 	"testing/synctest"
@@ -15,21 +16,23 @@ import (
 	"github.com/snapcache/snapcache/store/storetest"
 )
 
+// stores are the stores in which the batches of a list are settled.
+var stores = []struct {
+	name string
+	open func(t *testing.T) store.DB
+}{
+	{"in memory", func(*testing.T) store.DB { return memory.New() }},
+	{"on disk", func(t *testing.T) store.DB {
+		db, err := bolt.Open(filepath.Join(t.TempDir(), "cache.db"), bolt.Options{})
+		require.NoError(t, err)
+		return db
+	}},
+}
+
 // A list that is made by a watch names keys again and drops some. Store and sinks get its final
 // state, in several batches or in one.
 func TestWatchListRepeatsAndDropsKeys(t *testing.T) {
 	held := []*object.Object{obj("kept", "1", 1), obj("changed", "2", 2), obj("dropped", "3", 3), obj("missing", "4", 4), obj("again", "5", 5)}
-	stores := []struct {
-		name string
-		open func(t *testing.T) store.DB
-	}{
-		{"in memory", func(*testing.T) store.DB { return memory.New() }},
-		{"on disk", func(t *testing.T) store.DB {
-			db, err := bolt.Open(filepath.Join(t.TempDir(), "cache.db"), bolt.Options{})
-			require.NoError(t, err)
-			return db
-		}},
-	}
 	for _, s := range stores {
 		for _, tc := range []struct {
 			name  string
@@ -92,6 +95,56 @@ func TestWatchListRepeatsAndDropsKeys(t *testing.T) {
 					require.Equal(t, []string{"again@19", "changed@16", "kept@1", "new@17", "returned@18"}, stored)
 					require.EqualValues(t, 5, v.State().Count)
 					require.Equal(t, "20", v.State().RV)
+				})
+			})
+		}
+	}
+}
+
+// Of a list that does not trust versions, as after a change of a transform, only objects with other bytes are
+// written and reach the sinks, also if it names keys again.
+func TestUntrustedListOfTheSame(t *testing.T) {
+	held := []*object.Object{obj("kept", "1", 9), obj("other", "2", 2), obj("there-and-back", "3", 3), obj("late", "4", 4), obj("missing", "5", 5)}
+	for _, s := range stores {
+		for _, parts := range []bool{false, true} {
+			t.Run(fmt.Sprint(s.name, " in parts: ", parts), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					db := s.open(t)
+					defer func() { require.NoError(t, db.Close()) }()
+					coll, err := db.Open(storetest.Info("test"))
+					require.NoError(t, err)
+					p := start(t, coll)
+					p.list(t, store.ReasonInitial, "10", held...)
+					synctest.Wait()
+					p.rec.take()
+					before := p.stats.Counters().Counts
+
+					require.NoError(t, p.queue.BeginReplace(t.Context(), deltafifo.Replace{Reason: string(store.ReasonScopeChanged), Cluster: "c", Force: true}))
+					for _, o := range []*object.Object{
+						held[0], obj("other", "20", 2), obj("there-and-back", "3", 11), held[2], held[3], obj("late", "4", 12), obj("late", "40", 4), obj("new", "6", 6),
+					} {
+						require.NoError(t, p.queue.ReplaceItem(o))
+						if parts {
+							synctest.Wait()
+						}
+					}
+					require.NoError(t, p.queue.EndReplace("10"))
+					synctest.Wait()
+					require.ElementsMatch(t, []string{
+						"update other@2 other@2", "update there-and-back@3 there-and-back@3", "update late@4 late@4", "add new@6", "delete unknown missing@5",
+					}, p.rec.take())
+					after := p.stats.Counters().Counts
+					require.Equal(t, []int{1, 3, 1}, []int{after.Added - before.Added, after.Updated - before.Updated, after.Deleted - before.Deleted})
+					v, err := coll.View()
+					require.NoError(t, err)
+					defer v.Close()
+					stored := map[string]string{}
+					for o, err := range v.Objects("", "") {
+						require.NoError(t, err)
+						stored[o.GetName()+"@"+o.GetResourceVersion()] = string(o.GetUID())
+					}
+					require.Equal(t, map[string]string{"kept@9": "1", "other@2": "20", "there-and-back@3": "3", "late@4": "40", "new@6": "6"}, stored)
+					require.Equal(t, "ns/kept", newestKeys(coll)[0], "an object that is not written is among the newest")
 				})
 			})
 		}
