@@ -45,6 +45,18 @@ var others = []foreign{
 		t.Helper()
 		return lines(o.run(t, kubeconfig, nil, "node", o.script, namespace))
 	}, "web-1"},
+	{"an OpenTelemetry collector with k8sattributes in three pipelines", func(t *testing.T, o *othersRun, kubeconfig, namespace string) []string {
+		t.Helper()
+		return o.collect(t, kubeconfig, namespace)
+	}, "resourceLogs k8s.pod.uid="},
+	{"stern", func(t *testing.T, o *othersRun, kubeconfig, namespace string) []string {
+		t.Helper()
+		// It names the containers that it follows; there is no kubelet with their logs.
+		out := lines(o.run(t, kubeconfig, nil, "sh", "-c", "timeout 10 stern web -n "+namespace+" --color never 2>&1 || true"))
+		out = slices.DeleteFunc(out, func(line string) bool { return !strings.HasPrefix(line, "+ ") })
+		slices.Sort(out)
+		return slices.Compact(out)
+	}, "+ web-1 › c"},
 	{"mcp-server-kubernetes", func(t *testing.T, o *othersRun, kubeconfig, namespace string) []string {
 		t.Helper()
 		return o.ask(t, kubeconfig, namespace)
@@ -71,7 +83,8 @@ func TestOthers(t *testing.T) {
 	o := &othersRun{s: s, dir: *othersDir, script: script}
 	p := newPlace(t, shared.plane, "others")
 	for _, name := range []string{"web-0", "web-1", "web-2", "z-last"} {
-		p.apply(fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {containers: [{name: c, image: i}]}, status: {phase: Running}}", name))
+		p.apply(fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {containers: [{name: c, image: i}]}, "+
+			"status: {phase: Running, containerStatuses: [{name: c, image: i, imageID: i, ready: true, restartCount: 0, state: {running: {}}}]}}", name))
 	}
 	admin := filepath.Join(s.dir, "admin.kubeconfig")
 	config, err := clientcmd.LoadFromFile(s.cached)
