@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -58,10 +57,7 @@ service:
 func (o *othersRun) collect(t *testing.T, kubeconfig, namespace string) []string {
 	t.Helper()
 	dir := t.TempDir()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	address := free.Addr().String()
-	require.NoError(t, free.Close())
+	address := harness.FreeAddress(t)
 	config, out := filepath.Join(dir, "config.yaml"), filepath.Join(dir, "out.json")
 	require.NoError(t, os.WriteFile(config, fmt.Appendf(nil, collectorConfig, address, out), 0o600))
 	p := harness.Start(t, o.command(t.Context(), kubeconfig, "collector", "--config", "file:"+config))
