@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -74,7 +73,7 @@ func TestHubRestart(t *testing.T) {
 		}
 		require.NoError(t, serving.Wait())
 		took = append(took, time.Since(began))
-		memory := anonymous(t, h.agent.Cmd.Process.Pid)
+		memory := int(harness.OwnMemory(h.agent.Cmd.Process.Pid))
 		t.Logf("serves after %v, with %d MiB", took[i], memory>>20)
 		require.Less(t, memory, restartMemory)
 	}
@@ -145,14 +144,4 @@ func (s *restarted) read(ctx context.Context, path string) (*http.Response, erro
 		return nil, err
 	}
 	return s.client.Do(request)
-}
-
-// anonymous returns the anonymous memory of a process in bytes, as /proc has it.
-func anonymous(t *testing.T, pid int) int {
-	t.Helper()
-	status := harness.ReadFile(t, fmt.Sprintf("/proc/%d/status", pid))
-	_, rest, _ := strings.Cut(string(status), "RssAnon:")
-	kib, err := strconv.Atoi(strings.Fields(rest)[0])
-	require.NoError(t, err)
-	return kib << 10
 }

@@ -8,9 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,6 +20,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
 
 // unitBytes is the memory of the agent's unit, MemoryMax.
@@ -31,22 +31,13 @@ const unitBytes = 256 << 20
 // ends the agent. The bound on what is resident is checked in any case.
 func (v *vault) confine(t *testing.T) {
 	t.Helper()
-	for _, at := range []struct{ dir, limit string }{{"/sys/fs/cgroup/memory", "memory.limit_in_bytes"}, {"/sys/fs/cgroup", "memory.max"}} {
-		group := filepath.Join(at.dir, fmt.Sprint("snapcache-test-", v.agent.Cmd.Process.Pid))
-		if os.Mkdir(group, 0o755) != nil {
-			continue
-		}
-		t.Cleanup(func() { // after the agent has ended
-			v.stop()
-			require.NoError(t, os.Remove(group))
-		})
-		if os.WriteFile(filepath.Join(group, at.limit), []byte(strconv.Itoa(unitBytes)), 0o600) == nil &&
-			os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(strconv.Itoa(v.agent.Cmd.Process.Pid)), 0o600) == nil {
-			t.Log("the agent is in ", group)
-			return
-		}
+	group := harness.NewMemoryGroup(t, unitBytes)
+	if group == nil {
+		t.Log("this machine has no cgroup for the agent")
+		return
 	}
-	t.Log("this machine has no cgroup for the agent")
+	t.Cleanup(v.stop) // before the group is removed
+	group.Add(t, v.agent.Cmd.Process.Pid)
 }
 
 // beside runs an attack while another client is served, and requires that the agent stays within bounds:

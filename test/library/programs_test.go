@@ -216,7 +216,7 @@ type trial struct {
 	t          *testing.T
 	cp         *controlplane.ControlPlane
 	c          kubernetes.Interface
-	group      *confinement
+	group      *harness.MemoryGroup
 	binary     string
 	kubeconfig string
 	dir        string
@@ -227,7 +227,7 @@ type trial struct {
 
 func newTrial(t *testing.T, p program, pods int) *trial {
 	t.Helper()
-	group := confine(t, confinedTo)
+	group := harness.NewMemoryGroup(t, confinedTo)
 	if group == nil {
 		t.Skip("this machine has no cgroup for the program: run the test as root")
 	}
@@ -252,7 +252,7 @@ func (r *trial) run(kills int) {
 	p = r.start(r.group)
 	code, err := p.Wait()
 	require.NoError(t, err, "it has not been killed")
-	require.Equal(t, 1, r.group.killed(t), "it ended by itself, with %d", code)
+	require.Equal(t, 1, r.group.Kills(t), "it ended by itself, with %d", code)
 	t.Logf("killed for memory in %d MB, with %d MB of its own", confinedTo>>20, r.own.Swap(0)>>20)
 
 	durable := []string{
@@ -286,18 +286,26 @@ func (r *trial) run(kills int) {
 	stop()
 	require.NoError(t, <-churned)
 	p.Kill()
-	require.Equal(t, 1, r.group.killed(t), "programs with durable informers were killed")
+	require.Equal(t, 1, r.group.Kills(t), "programs with durable informers were killed")
 	t.Logf("%d kills while pods change: %d MB of its own", kills, r.own.Load()>>20)
 }
 
 // start starts the program, in a cgroup if there is one.
-func (r *trial) start(group *confinement, env ...string) *harness.Process {
+func (r *trial) start(group *harness.MemoryGroup, env ...string) *harness.Process {
 	r.t.Helper()
-	cmd := group.command(r.binary, r.args(r.t, r.kubeconfig, r.dir)...)
+	cmd := group.Command(r.binary, r.args(r.t, r.kubeconfig, r.dir)...)
 	cmd.Env = slices.Concat(harness.Environment(r.dir), []string{"TMPDIR=" + r.dir, "KUBECONFIG=" + r.kubeconfig}, env)
 	p := harness.Start(r.t, cmd)
-	go ownMemory(p, &r.own)
+	go r.follow(p)
 	return p
+}
+
+// follow keeps the most memory of its own that the program has had, until it ends.
+func (r *trial) follow(p *harness.Process) {
+	for p.Running() {
+		r.own.Store(max(harness.OwnMemory(p.Cmd.Process.Pid), r.own.Load()))
+		time.Sleep(10 * time.Millisecond)
+	}
 }
 
 // give gives the program something to do, and returns its name.
