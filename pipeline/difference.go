@@ -78,8 +78,12 @@ func (l *Loop) difference(b deltafifo.Batch) (difference, error) {
 // trust versions only the rest is written, and reaches the handlers: the state before each change is in
 // memory until then.
 func unchanged(now store.Lookup, b deltafifo.Batch, kd deltafifo.KeyDeltas) *object.Object {
-	o, _ := kd.Deltas[len(kd.Deltas)-1].Object.(*object.Object)
-	if !b.List || !b.Replace.Force || o == nil || kd.Repeated { // an earlier part may have changed it
+	if !b.List || !b.Replace.Force || kd.Repeated { // an earlier part may have changed it
+		return nil
+	}
+	delta := kd.Deltas[len(kd.Deltas)-1]
+	o, _ := delta.Object.(*object.Object)
+	if delta.Type != cache.Replaced || o == nil {
 		return nil
 	}
 	if h, at, err := header(now, kd.Key); err != nil || at != readable || h.RV != o.GetResourceVersion() {
