@@ -186,6 +186,8 @@ func TestInCluster(t *testing.T) {
 
 	second := p.issue(time.Hour)
 	require.NotEqual(t, first, second)
+	ends := harness.Metrics(t, p.site.metrics)["snapcache_kubernetes_api_certificate_not_after_timestamp_seconds"]
+	require.InDelta(t, p.served().NotAfter.Unix(), ends.GetMetric()[0].GetGauge().GetValue(), 0)
 	p.reads()
 	ownReads()
 	select {
