@@ -96,7 +96,8 @@ func TestRunbook(t *testing.T) {
 	alerts := map[string]bool{}
 	for _, r := range rules(t) {
 		requireOurs(t, r.Expr)
-		require.NotContains(t, r.Expr, "_timestamp_seconds", "%s: the node's clock made it, which may be wrong", r.Alert)
+		made := regexp.MustCompile(`_certificate_not_(before|after)_timestamp_seconds`).ReplaceAllString(r.Expr, "") // by a signer
+		require.NotContains(t, made, "_timestamp_seconds", "%s: the node's clock made it, which may be wrong", r.Alert)
 		alerts[r.Alert] = true
 		url := r.Annotations["runbook_url"]
 		require.Equal(t, "docs/runbook.md#"+strings.ToLower(r.Alert), url)
