@@ -52,7 +52,7 @@ func TestChart(t *testing.T) {
 		{"node", "base", "base", "snapcache", nil},
 		{"node-api", "node-api", "base", "snapcache", []string{"-f", filepath.Join(c.dir, "values-node-api.yaml")}},
 		{"node-api with an authority", authorityOverlay(t, manifests), "base", "snapcache", []string{
-			"-f", filepath.Join(c.dir, "values-node-api.yaml"), "--set", "config.kubernetesAPI.signer=null",
+			"-f", filepath.Join(c.dir, "values-node-api.yaml"), "--set", "config.kubernetesAPI.signer=",
 			"--set", "config.kubernetesAPI.authorityCertFile=/etc/authority/tls.crt", "--set", "config.kubernetesAPI.authorityKeyFile=/etc/authority/tls.key",
 		}},
 		{"spoke", "spoke", "base", "snapcache", []string{"-f", filepath.Join(c.dir, "values-spoke.yaml")}},
@@ -99,7 +99,7 @@ configMapGenerator:
 - {name: snapcache, namespace: snapcache, behavior: merge, files: [agent.yaml]}
 `, relative("node-api"), relative("authority")), 0o600))
 	config := strings.Replace(string(harness.ReadFile(t, filepath.Join(manifests, "node-api", "agent.yaml"))), "signer: kubernetes.io/kubelet-serving",
-		"authorityCertFile: /etc/authority/tls.crt\n  authorityKeyFile: /etc/authority/tls.key", 1)
+		"signer: \"\"\n  authorityCertFile: /etc/authority/tls.crt\n  authorityKeyFile: /etc/authority/tls.key", 1)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "agent.yaml"), []byte(config), 0o600))
 	return dir
 }
