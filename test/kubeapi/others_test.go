@@ -49,14 +49,6 @@ var others = []foreign{
 		t.Helper()
 		return o.collect(t, kubeconfig, namespace)
 	}, "resourceLogs k8s.pod.uid="},
-	{"stern", func(t *testing.T, o *othersRun, kubeconfig, namespace string) []string {
-		t.Helper()
-		// It names the containers that it follows; there is no kubelet with their logs.
-		out := lines(o.run(t, kubeconfig, nil, "sh", "-c", "timeout 10 stern web -n "+namespace+" --color never 2>&1 || true"))
-		out = slices.DeleteFunc(out, func(line string) bool { return !strings.HasPrefix(line, "+ ") })
-		slices.Sort(out)
-		return slices.Compact(out)
-	}, "+ web-1 › c"},
 	{"mcp-server-kubernetes", func(t *testing.T, o *othersRun, kubeconfig, namespace string) []string {
 		t.Helper()
 		return o.ask(t, kubeconfig, namespace)

@@ -23,7 +23,7 @@ func main() {
 		BuildInfo: component.BuildInfo{Command: "collector", Version: "1"},
 		Factories: factories,
 		ConfigProviderSettings: otelcol.ConfigProviderSettings{ResolverSettings: confmap.ResolverSettings{
-			ProviderFactories: []confmap.ProviderFactory{fileprovider.NewFactory()},
+			ProviderFactories: []confmap.ProviderFactory{fileprovider.NewFactory()}, DefaultScheme: "file",
 		}},
 	}).Execute(); err != nil {
 		log.Fatal(err)
