@@ -102,10 +102,6 @@ test-others: controlplane ## run an OpenTelemetry collector, helm, the JavaScrip
 	npm install --no-audit --no-fund --prefix '$(others)' @kubernetes/client-node@1.4.0 mcp-server-kubernetes@4.1.7
 	cd test/kubeapi && $(GO) test -count=1 -run '^TestOthers$$' -timeout 30m -v . -others '$(others)'
 
-.PHONY: test-daemonsets
-test-daemonsets: controlplane ## restart five programs on each of 50 nodes, directly and at the agents; wants a quiet machine; some minutes
-	cd test/kubeapi && $(GO) test -count=1 -run '^TestDaemonSets$$' -timeout 20m -v . -daemonsets.nodes 50
-
 .PHONY: test-client-go
 test-client-go: controlplane ## run client-go's own tests of informers with the change of snapcache-overlay, and with our informers in use; VERSIONS='v0.33.3 v0.37.2' picks; a quarter of an hour
 	cd test/library && $(GO) test -count=1 -run '^TestClientGoSuite$$' -timeout 1h -v . -clientgo.versions '$(or $(VERSIONS),v0.33.13 v0.34.13 v0.35.10 v0.36.6 v0.37.2)'
