@@ -5,34 +5,16 @@ import (
 	"encoding/binary"
 	"errors"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	bbolt "go.etcd.io/bbolt"
 
+	"github.com/snapcache/snapcache/internal/logging/logtest"
 	"github.com/snapcache/snapcache/localapi"
 	"github.com/snapcache/snapcache/object"
 )
-
-// logged is a log that can be read while it is written.
-type logged struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logged) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
 
 // TestCorruptRecordOffline checks that without a server a corrupt record is left out of each read,
 // and reported in the status and, once, in the log.
@@ -53,7 +35,7 @@ func TestCorruptRecordOffline(t *testing.T) {
 		)
 	}))
 	require.NoError(t, raw.Close())
-	var log logged
+	var log logtest.Buffer
 	client, stop := n.run(t, &log)
 	for range 3 {
 		var keys []string

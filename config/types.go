@@ -210,7 +210,7 @@ type Access struct {
 // Enabled reports whether the Kubernetes API is served.
 func (k KubernetesAPI) Enabled() bool { return k.Address != "" || k.Socket != "" }
 
-// TrustedFile returns the file by whose certificates clients trust Address; empty for those of the agent.
+// TrustedFile returns the file by whose certificates clients trust Address; empty for the agent's own.
 func (k KubernetesAPI) TrustedFile() string { return cmp.Or(k.CertFile, k.AuthorityCertFile) }
 
 // Metrics is the agent's Prometheus endpoint.

@@ -207,7 +207,8 @@ func (k *KubernetesAPI) validateAuthority(p *problems) {
 	case k.AuthorityKeyFile == "":
 		p.add(field, "its key is missing: give authorityKeyFile too, or neither for an authority that the agent makes")
 	case k.AuthorityCertFile == "":
-		p.add("kubernetesAPI.authorityKeyFile", "its certificate is missing: give authorityCertFile too, or neither for an authority that the agent makes")
+		p.add("kubernetesAPI.authorityKeyFile",
+			"its certificate is missing: give authorityCertFile too, or neither for an authority that the agent makes")
 	case k.CertFile != "" || k.KeyFile != "":
 		p.add(field, "there is a certificate already: remove certFile and keyFile, or this field and authorityKeyFile")
 	case k.Address == "":

@@ -164,7 +164,7 @@ func TestIndexesAfterForcedList(t *testing.T) {
 	})
 }
 
-// As with client-go, what has synced has its indexes: a durable informer builds those without a version at
+// As with client-go, a synced informer has its indexes: a durable one builds an index without a version at
 // each start, and until then neither it nor a handler has synced. The handlers get the objects meanwhile.
 func TestSyncedWithIndexes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -80,7 +80,7 @@ func (s *sharedIndexInformer) own(ctx context.Context) *opened {
 	for {
 		c, err := coll.own()
 		if err == nil {
-			s.processor.Hold(c.Indexed()) // as in client-go, what has synced has its indexes
+			s.processor.Hold(c.Indexed()) // as in client-go, a synced informer has its indexes
 			err = s.processor.Start()
 		}
 		var inUse *store.InUseError

@@ -196,7 +196,8 @@ func TestAuthorityRefused(t *testing.T) {
 		want string
 	}{
 		{limited, "the authority can't issue a certificate for 127.0.0.1: "},
-		{writeFiles(t, Files{Authority: true}, leaf.Certificate[0], leaf.PrivateKey), "not the certificate of an authority: give certFile and keyFile"},
+		{writeFiles(t, Files{Authority: true}, leaf.Certificate[0], leaf.PrivateKey),
+			"not the certificate of an authority: give certFile and keyFile"},
 		{Files{Cert: limited.Cert, Key: limited.Cert, Authority: true}, "private key"},
 		{Files{Cert: "/nowhere", Key: limited.Key, Authority: true}, "no such file"},
 	} {

@@ -46,7 +46,7 @@ const (
 // one that has something to write: with 1,000 watches that is half of the cost of an event.
 const maxStreams = 250
 
-// Listen listens on a TCP address for HTTP/2 and HTTP/1.1 over TLS. The certificate is that of the files,
+// Listen listens on a TCP address for HTTP/2 and HTTP/1.1 over TLS. The certificate is in the files,
 // which may change, or, if their names are empty, c.Issued or a new one for the address. refused is called with
 // the address of each client that has too many connections; nil for nothing.
 func (c *Credentials) Listen(address string, of Files, refused func(peer string, err error)) (net.Listener, error) {

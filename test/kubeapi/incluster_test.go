@@ -71,6 +71,16 @@ func newTillPod(t *testing.T, on *plane) *tillPod {
 	return p
 }
 
+// reach waits until the agent of the node has caught up, and leads the pod there.
+func (p *tillPod) reach() {
+	p.t.Helper()
+	(&node{workload: &workload{t: p.t}, site: p.site}).awaitCaughtUp()
+	host, port, err := net.SplitHostPort(p.site.address)
+	require.NoError(p.t, err)
+	p.t.Setenv("KUBERNETES_SERVICE_HOST", host)
+	p.t.Setenv("KUBERNETES_SERVICE_PORT", port)
+}
+
 // config does what rest.InClusterConfig does, with the files in another directory.
 func (p *tillPod) config() *rest.Config {
 	p.t.Helper()
@@ -158,11 +168,7 @@ func TestInCluster(t *testing.T) {
 	p.site = newSiteOf(t, on, nil, func(s *site) {
 		s.access, s.node, s.api, s.partly = true, nodeName, "  signer: kubernetes.io/kubelet-serving\n", "- resource: pods\n"
 	})
-	(&node{workload: &workload{t: t}, site: p.site}).awaitCaughtUp()
-	host, port, err := net.SplitHostPort(p.site.address)
-	require.NoError(t, err)
-	t.Setenv("KUBERNETES_SERVICE_HOST", host)
-	t.Setenv("KUBERNETES_SERVICE_PORT", port)
+	p.reach()
 	own := harness.Clientset(t, restConfig(t, p.site.cached))
 	ownReads := func() {
 		t.Helper()
@@ -171,7 +177,7 @@ func TestInCluster(t *testing.T) {
 		_, err := harness.Clientset(t, config).CoreV1().Pods(shop).List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
 	}
-	_, err = own.CoreV1().Pods(shop).List(t.Context(), metav1.ListOptions{})
+	_, err := own.CoreV1().Pods(shop).List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	_, err = p.pods()
 	require.ErrorContains(t, err, "unknown authority", "the agent's own certificate is served")
@@ -230,11 +236,7 @@ func TestInClusterAuthority(t *testing.T) {
 		s.access, s.node, s.partly = true, nodeName, "- resource: pods\n"
 		s.api = fmt.Sprintf("  authorityCertFile: %s\n  authorityKeyFile: %s\n", certFile, keyFile)
 	})
-	(&node{workload: &workload{t: t}, site: p.site}).awaitCaughtUp()
-	host, port, err := net.SplitHostPort(p.site.address)
-	require.NoError(t, err)
-	t.Setenv("KUBERNETES_SERVICE_HOST", host)
-	t.Setenv("KUBERNETES_SERVICE_PORT", port)
+	p.reach()
 	p.reads()
 	first := p.served()
 	require.Equal(t, []string(nil), first.DNSNames, "for the address alone")
@@ -242,7 +244,7 @@ func TestInClusterAuthority(t *testing.T) {
 	replace()
 	p.reads()
 	require.NotEqual(t, first.AuthorityKeyId, p.served().AuthorityKeyId)
-	_, err = harness.Clientset(t, restConfig(t, p.site.cached)).CoreV1().Pods(shop).List(t.Context(), metav1.ListOptions{})
+	_, err := harness.Clientset(t, restConfig(t, p.site.cached)).CoreV1().Pods(shop).List(t.Context(), metav1.ListOptions{})
 	require.ErrorContains(t, err, "unknown authority", "snapcache kubeconfig has to be run again")
 	require.NoError(t, on.KillAPIServer(t.Context()))
 	p.site.kill()

@@ -21,8 +21,10 @@ var (
 
 	descFallback = pipeline.Metric("fallback", "1 while the server of fallbackContext is used. Absent without one.")
 
-	descCertFrom = pipeline.Metric("kubernetes_api_certificate_not_before_timestamp_seconds", "From when on the certificate that the Kubernetes API serves is valid, seconds since 1970.")
-	descCertTo   = pipeline.Metric("kubernetes_api_certificate_not_after_timestamp_seconds", "When that certificate ends, seconds since 1970.")
+	descCertFrom = pipeline.Metric("kubernetes_api_certificate_not_before_timestamp_seconds",
+		"From when on the certificate that the Kubernetes API serves is valid, seconds since 1970.")
+	descCertTo = pipeline.Metric("kubernetes_api_certificate_not_after_timestamp_seconds",
+		"When that certificate ends, seconds since 1970.")
 
 	descReloaded   = pipeline.Metric("config_last_reload_successful", "1 if the newest configuration that was read is the one in force.")
 	descReloadedAt = pipeline.Metric("config_last_reload_success_timestamp_seconds", "When the configuration in force was read, seconds since 1970.")

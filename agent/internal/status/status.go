@@ -37,7 +37,7 @@ type Options struct {
 	Cluster   *upstream.Cluster
 
 	API *kubeapi.Metrics
-	// Certificate returns that of the Kubernetes API's address; nil for none.
+	// Certificate returns the certificate of the Kubernetes API's address; nil for none.
 	Certificate func() *x509.Certificate
 
 	// Loaded returns when the configuration in force was read, and why the newest one is not in

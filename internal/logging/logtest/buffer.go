@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// Buffer is what was written to it. It is safe for concurrent use: a test reads the log of a goroutine, or the output
+// Buffer holds the bytes that were written to it. It is safe for concurrent use: a test reads the log of a goroutine, or the output
 // of a process, while that goes on. The zero value is empty.
 type Buffer struct {
 	mu sync.Mutex
