@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -30,6 +31,14 @@ type module struct {
 	Replace *module
 }
 
+// inUse returns the module that go.mod puts in the place of m, m itself for none.
+func (m *module) inUse() *module {
+	if m.Replace != nil {
+		return m.Replace
+	}
+	return m
+}
+
 // program is the module of a program, in a directory.
 type program struct{ dir string }
 
@@ -46,9 +55,9 @@ func (p program) command(ctx context.Context, args ...string) ([]byte, error) {
 	return stdout.Bytes(), nil
 }
 
-// packages returns the packages that patterns name, and all that they use.
-func (p program) packages(ctx context.Context, modfile string, patterns []string) ([]pkg, error) {
-	args := append([]string{"list", "-deps", "-modfile=" + modfile, "-json=Name,ImportPath,Dir,DepOnly,Module"}, patterns...)
+// packages returns the packages that patterns name, and all that they use, in a build with flags.
+func (p program) packages(ctx context.Context, flags, patterns []string) ([]pkg, error) {
+	args := slices.Concat([]string{"list", "-deps", "-json=Name,ImportPath,Dir,DepOnly,Module"}, flags, patterns)
 	out, err := p.command(ctx, args...)
 	if err != nil {
 		return nil, err

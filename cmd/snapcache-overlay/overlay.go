@@ -44,7 +44,7 @@ func (o *overlay) write(ctx context.Context) ([]string, error) {
 	if err := o.copyModule(root); err != nil {
 		return nil, err
 	}
-	all, err := o.program.packages(ctx, o.file("go.mod"), o.patterns)
+	all, err := o.program.packages(ctx, []string{"-modfile=" + o.file("go.mod")}, o.patterns)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +81,8 @@ func (o *overlay) write(ctx context.Context) ([]string, error) {
 	fmt.Fprintln(os.Stderr, "snapcache-overlay: compiling snapcache with the modules of the program, the first time for a minute")
 	// -trimpath, as most releases are built: the program's build need not compile the same again.
 	check := slices.Concat([]string{"build", "-trimpath"}, flags, []string{self + "/informer/unmodified"})
-	if _, err := o.program.command(ctx, check...); err != nil {
+	_, unfit := o.program.command(ctx, check...)
+	if unfit != nil {
 		if err := o.copyModule(root); err != nil {
 			return nil, err
 		}
@@ -90,10 +91,30 @@ func (o *overlay) write(ctx context.Context) ([]string, error) {
 		}
 	}
 	// Completes go.mod and go.sum, and finds errors of a build now.
-	if _, err := o.program.command(ctx, slices.Concat([]string{"list", "-deps"}, flags, o.patterns)...); err != nil {
+	built, err := o.program.packages(ctx, flags, o.patterns)
+	if err != nil {
 		return nil, err
 	}
+	if others := raised(modules, built); unfit != nil && len(others) > 0 {
+		fmt.Fprintf(os.Stderr, "snapcache-overlay: the program is built with other versions of %s, "+
+			"since snapcache can't be built with its own: %v\n", strings.Join(others, ", "), unfit)
+	}
 	return flags, nil
+}
+
+// raised returns the modules of a program that have another version in a build, each with both versions.
+func raised(before map[string]*module, built []pkg) (others []string) {
+	for _, p := range built {
+		m := p.Module
+		if m == nil || m.Path == clientGo || before[m.Path] == nil {
+			continue
+		}
+		if now, was := m.inUse().Version, before[m.Path].inUse().Version; now != was {
+			others = append(others, fmt.Sprintf("%s (%s, not %s)", m.Path, now, was))
+		}
+	}
+	slices.Sort(others)
+	return slices.Compact(others)
 }
 
 // copyModule copies the program's go.mod and go.sum.
