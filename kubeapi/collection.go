@@ -83,6 +83,10 @@ type Collection struct {
 	// Events has the collection's newest events; nil for a file.
 	Events *Events
 
+	// Flush makes the newest state durable; nil for a file. It is called before changes are sent from the
+	// history.
+	Flush func() error
+
 	// Staleness returns the policy in force; nil for [Warn].
 	Staleness func() Staleness
 }

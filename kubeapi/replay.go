@@ -26,9 +26,9 @@ import (
 // it misses no deletion. It may get MODIFIED or DELETED for an object that entered meanwhile.
 //
 // The exception is a replay over a gap, of a list or of a batch with several changes of an object. A client
-// that stops in it gets 410 here, unless a kill has made the agent lose the gap, and continues at another
-// server. Of the deletions and exits that come after its last event it misses the ones that happened
-// before that. Deletions that a list found come first, so that these are few.
+// that stops in it gets 410 here, also after a kill: nothing is sent before the gap is durable. At another
+// server it continues. Of the deletions and exits that come after its last event it misses the ones that
+// happened before that. Deletions that a list found come first, so that these are few.
 func (w *watcher) replay(ctx context.Context) error {
 	sp, err := w.admitReplay(ctx)
 	if err != nil {
@@ -50,6 +50,9 @@ func (w *watcher) replay(ctx context.Context) error {
 		return err
 	}
 	sp.Finish(nil)
+	if sp.Bytes() > 0 && w.q.Flush != nil && w.q.Flush() != nil {
+		return tooOld(w.rv, state.RV)
+	}
 	err = sp.Each(ctx, func(head, _ []byte, _ error) error {
 		w.sent.Inc()
 		return w.out.event(typeOf(head[0]), head[1:])

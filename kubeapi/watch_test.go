@@ -1,6 +1,7 @@
 package kubeapi
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"strconv"
@@ -58,7 +59,7 @@ func open(t *testing.T, w *world, query string, header ...string) *stream {
 	return s
 }
 
-// TestWatchBegins pins what a watch begins with, from each resourceVersion.
+// TestWatchBegins pins what a watch begins with, from each resourceVersion, and which need a probe.
 func TestWatchBegins(t *testing.T) {
 	all := []string{"ADDED a/x@11", "ADDED b/x@12"}
 	end := slices.Concat(all, []string{"BOOKMARK end@12"})
@@ -83,10 +84,15 @@ func TestWatchBegins(t *testing.T) {
 	}
 	inBubble(t, func(t *testing.T, w *world) {
 		for _, test := range tests {
+			probes := 0
+			w.served.Probe = func(context.Context) (string, error) { probes++; return "12", nil }
 			s := open(t, w, test.query)
 			require.Equal(t, http.StatusOK, s.code, test.name)
 			require.Equal(t, test.want, s.texts(), test.name)
 			require.Equal(t, len(test.want) == 1, s.ended(), test.name)
+			named := strings.Contains(test.query, "resourceVersion=")
+			newest := !named && !strings.Contains(test.query, "sendInitialEvents=false")
+			require.Equal(t, newest, probes == 1, "%s: %d probes: only the newest state needs one", test.name, probes)
 		}
 	})
 }

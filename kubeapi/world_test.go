@@ -148,7 +148,7 @@ func (w *world) open() {
 	w.events.Skip(w.coll.State().RV)
 	c := &Collection{
 		Info: func() store.Info { return pods }, Description: described(store.Description{}),
-		View: w.coll.View, State: w.coll.State, Events: w.events,
+		View: w.coll.View, State: w.coll.State, Events: w.events, Flush: w.db.Flush,
 		Freshness: func() Freshness { return Freshness{Connected: !w.offline, Since: w.since} },
 		Fault:     func() string { return w.fault },
 		Staleness: func() Staleness { return w.staleness },

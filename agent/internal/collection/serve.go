@@ -40,6 +40,7 @@ func (c *Collection) newServed() *kubeapi.Collection {
 		Changed:     c.Tracker.NextChange,
 		Refresh:     c.refresh,
 		Events:      kubeapi.NewEvents("", c.opts.Clock),
+		Flush:       func() error { return c.opts.DB.Flush() },
 		Staleness: func() kubeapi.Staleness {
 			s := c.Configured().Staleness
 			return kubeapi.Staleness{Policy: kubeapi.Policy(s.Policy), MaxAge: s.MaxAge.Duration}
