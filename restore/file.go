@@ -254,8 +254,12 @@ var hints = []struct {
 	{bolt.ErrNoRoom, "free space, or put snapshots elsewhere (snapshots.dir)"},
 }
 
-// WithHint adds the next step to an error for a database or snapshot, if there is one.
+// WithHint adds the next step to an error for a database or snapshot, if there is one and the error
+// names none yet.
 func WithHint(err error) error {
+	if errors.As(err, new(*store.Error)) {
+		return err
+	}
 	for _, h := range hints {
 		if errors.Is(err, h.err) {
 			return &store.Error{Err: err, Hint: h.hint}

@@ -186,5 +186,6 @@ func TestSeed_OverQuota_StartsEmpty(t *testing.T) {
 	require.ErrorContains(t, verdict.Skipped[0], seed.Path)
 	_, err := restore.FromSnapshot(t.Context(), seed.Path, path+"2", opts, now, nil)
 	require.ErrorContains(t, restore.WithHint(err), "raise store.maxSize")
+	require.Equal(t, restore.WithHint(err), restore.WithHint(restore.WithHint(err)), "one next step is enough")
 	require.NoFileExists(t, path+"2")
 }

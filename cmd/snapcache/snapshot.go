@@ -152,7 +152,11 @@ func createSnapshot(c *cli.Context, dir snapshot.Dir, cfg *config.AgentConfigura
 	}
 	ctx, progress, done := newProgress(c.Context)
 	defer done()
-	made, err := makeSnapshot(ctx, look, dir, c.IsSet(dirFlag), cfg, progress)
+	var made *localapi.Snapshot
+	err = retryLocked(ctx, func() (err error) {
+		made, err = makeSnapshot(ctx, look, dir, c.IsSet(dirFlag), cfg, progress)
+		return err
+	})
 	if err != nil {
 		return restore.WithHint(err)
 	}
@@ -162,7 +166,9 @@ func createSnapshot(c *cli.Context, dir snapshot.Dir, cfg *config.AgentConfigura
 // makeSnapshot requests a snapshot from the agent. If there is no agent, or the options name
 // another file or directory, it opens the file and makes the snapshot itself.
 func makeSnapshot(ctx context.Context, look *lookup, dir snapshot.Dir, elsewhere bool, cfg *config.AgentConfiguration, progress *progressLine) (*localapi.Snapshot, error) {
+	next := "leave out --db and --dir, and it makes the snapshot"
 	if !look.onlyFile && !elsewhere {
+		next = "give its --socket, and it makes the snapshot"
 		made, err := localapi.NewClient(look.socket).CreateSnapshot(ctx, func(step string, done, total int64) {
 			progress.step(snapshot.Step(step), done, total)
 		})
@@ -179,7 +185,7 @@ func makeSnapshot(ctx context.Context, look *lookup, dir snapshot.Dir, elsewhere
 	}
 	db, err := bolt.Open(look.db, bolt.Options{ReadOnly: true, Keys: keys})
 	if err != nil {
-		return nil, offlineError(look.db, "leave out --db and --dir, and it makes the snapshot", err)
+		return nil, offlineError(look.db, next, err)
 	}
 	made, err := dir.Create(ctx, db, time.Now(), progress.step)
 	if err = errors.Join(err, db.Close()); err != nil {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/urfave/cli/v2"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/snapcache/snapcache/config"
 	"github.com/snapcache/snapcache/localapi"
@@ -24,6 +25,13 @@ import (
 // answerTimeout limits how long an agent may take to return its status. That takes milliseconds; an
 // agent that is stopped or stuck does not answer at all.
 const answerTimeout = 5 * time.Second
+
+// startTimeout limits the wait for an agent that has the database open and does not answer yet, or no
+// longer: it starts or stops.
+const (
+	startTimeout = 2 * time.Second
+	startPoll    = 50 * time.Millisecond
+)
 
 // lookup is where a reading command finds the cache: a socket, else a file. An empty path is skipped.
 type lookup struct {
@@ -121,10 +129,28 @@ func openCache(ctx context.Context, c *cli.Context) (src localapi.Source, status
 	return src, status, l.close, nil
 }
 
-func (l *lookup) open(ctx context.Context) (localapi.Source, *localapi.Status, error) {
+func (l *lookup) open(ctx context.Context) (src localapi.Source, status *localapi.Status, err error) {
 	if l.from != "" {
 		return l.openSnapshot(ctx)
 	}
+	err = retryLocked(ctx, func() (err error) {
+		src, status, err = l.openAgentOrFile(ctx)
+		return err
+	})
+	return src, status, err
+}
+
+// retryLocked repeats try while it fails because an agent has the database open and does not answer, for
+// startTimeout at most.
+func retryLocked(ctx context.Context, try func() error) (err error) {
+	_ = wait.PollUntilContextTimeout(ctx, startPoll, startTimeout, true, func(context.Context) (bool, error) {
+		err = try()
+		return !errors.Is(err, store.ErrLocked), nil
+	})
+	return err
+}
+
+func (l *lookup) openAgentOrFile(ctx context.Context) (localapi.Source, *localapi.Status, error) {
 	if l.onlyFile {
 		return l.openFile(ctx)
 	}

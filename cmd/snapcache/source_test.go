@@ -52,6 +52,34 @@ func TestLookup_File_IsOpenedOnceAndNotHeld(t *testing.T) {
 	require.Equal(t, 1, opened)
 }
 
+// An agent that starts has the file open some moments before it answers, and one that stops, after it
+// answered last. A command waits for either, and reports the lock if it lasts.
+func TestLookup_WaitsForStartAndStop(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "cache.db")
+	look := func() *lookup {
+		return &lookup{socket: filepath.Join(dir, "agent.sock"), db: path, keys: func() (bolt.Keyring, error) { return bolt.Keyring{}, nil }}
+	}
+	agents, err := bolt.Open(path, bolt.Options{})
+	require.NoError(t, err)
+	_, _, err = look().open(t.Context())
+	require.ErrorIs(t, err, store.ErrLocked)
+	require.ErrorIs(t, err, localapi.ErrNoAgent)
+
+	tries := 0
+	require.NoError(t, retryLocked(t.Context(), func() error {
+		l := look()
+		defer l.close()
+		_, _, err := l.openAgentOrFile(t.Context())
+		if tries++; tries == 2 {
+			require.ErrorIs(t, err, store.ErrLocked)
+			require.NoError(t, agents.Close())
+		}
+		return err
+	}))
+	require.Equal(t, 3, tries)
+}
+
 // A user who may connect to the service's socket reads the service's cache, unless the options or a
 // configuration of the user's own name another.
 func TestSocketOf(t *testing.T) {
