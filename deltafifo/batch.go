@@ -17,7 +17,8 @@ type KeyDeltas struct {
 	// still holds; nil if it held none, or if the queue did not look.
 	Held *Version
 
-	// Repeated is set if the list has had an item of this key before, perhaps in an earlier batch.
+	// Repeated is set if the list may have had an item of this key before, perhaps in an earlier batch: its
+	// key came after a higher one.
 	Repeated bool
 }
 
@@ -39,7 +40,7 @@ type Batch struct {
 	// the consumer has to drop the parts of the list that it has.
 	List, ListDone, ListAborted bool
 
-	// Repeated is set in the last part of a list that had a key more than once. The newest delta of
+	// Repeated is set in the last part of a list that may have had a key more than once. The newest delta of
 	// a key counts; a Deleted may be for a key that only an earlier part of the list had.
 	Repeated bool
 

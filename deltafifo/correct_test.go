@@ -1,6 +1,7 @@
 package deltafifo
 
 import (
+	"iter"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -57,5 +58,5 @@ func TestCorrectIsRefused(t *testing.T) {
 type knownNothing struct{}
 
 func (knownNothing) Version(string) (uid, rv string, ok bool, err error) { return "", "", false, nil }
-func (knownNothing) Keys() ([]string, error)                             { return nil, nil }
+func (knownNothing) Keys() iter.Seq2[string, error]                      { return held{}.Keys() }
 func (knownNothing) GetByKey(string) (any, bool, error)                  { return nil, false, nil }

@@ -16,7 +16,7 @@
 //
 // A list goes through the queue as a stream: BeginReplace, ReplaceItem for each item, EndReplace.
 // Items that the consumer has already (same UID and resourceVersion) produce no delta, so a relist
-// costs memory for the keys and work for the differences.
+// costs work for the differences. A list in the order of its keys needs no memory for them.
 //
 // The queue has a budget in bytes. When it is used up, the producer blocks and stops reading from
 // the network, so that TCP pushes back.

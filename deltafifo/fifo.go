@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"slices"
 
 	"k8s.io/client-go/tools/cache"
 
@@ -53,7 +55,18 @@ func (k knownStore) Version(key string) (uid, rv string, ok bool, err error) {
 	return uid, rv, true, nil
 }
 
-func (k knownStore) Keys() ([]string, error) { return k.ListKeys(), nil }
+func (k knownStore) Keys() iter.Seq2[string, error] { return inOrder(slices.Values(k.ListKeys())) }
+
+// inOrder returns keys in order, without an error.
+func inOrder(keys iter.Seq[string]) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		for _, key := range slices.Sorted(keys) {
+			if !yield(key, nil) {
+				return
+			}
+		}
+	}
+}
 
 // Start is [Queue.Start]. There is then no first list to wait for.
 func (q *DeltaFIFO) Start(rv string) {
@@ -151,11 +164,10 @@ func (q *DeltaFIFO) deleteMissingLocked(listed map[string]struct{}) error {
 	if q.opts.KnownObjects == nil {
 		return nil
 	}
-	known, err := q.opts.KnownObjects.Keys()
-	if err != nil {
-		return fmt.Errorf("keys of the store: %w", err)
-	}
-	for _, key := range known {
+	for key, err := range q.opts.KnownObjects.Keys() {
+		if err != nil {
+			return fmt.Errorf("keys of the store: %w", err)
+		}
 		if _, ok := listed[key]; ok || q.items[key] != nil {
 			continue
 		}
@@ -212,11 +224,10 @@ func (q *DeltaFIFO) Resync() error {
 	if q.known == nil {
 		return nil
 	}
-	keys, err := q.known.Keys()
-	if err != nil {
-		return fmt.Errorf("resync: keys of the store: %w", err)
-	}
-	for _, key := range keys {
+	for key, err := range q.known.Keys() {
+		if err != nil {
+			return fmt.Errorf("resync: keys of the store: %w", err)
+		}
 		if err := q.sync(key); err != nil {
 			return fmt.Errorf("resync %s: %w", key, err)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -55,8 +56,9 @@ type KnownObjects interface {
 	// ok is false if there is none.
 	Version(key string) (uid, rv string, ok bool, err error)
 
-	// Keys returns all keys that the consumer holds.
-	Keys() ([]string, error)
+	// Keys iterates over all keys that the consumer holds, in order, until an error. Changes meanwhile may
+	// be missed.
+	Keys() iter.Seq2[string, error]
 }
 
 // Queue orders deltas by key between a producer and a consumer. All methods are safe for concurrent
@@ -78,6 +80,8 @@ type Queue struct {
 	listPending bool // a list is in the queue or still with the consumer
 	skipped     bool // an event was left out since the newest batch or list
 	flush       bool // the consumer has to make its content durable
+
+	listed *listed // keys of the newest list; only the producer uses it, without the lock
 
 	taken  bool   // the consumer has the newest batch
 	pushes uint64 // deltas queued so far

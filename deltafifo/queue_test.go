@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"maps"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -34,13 +36,7 @@ func (h held) Version(key string) (string, string, bool, error) {
 	return string(o.GetUID()), o.GetResourceVersion(), true, nil
 }
 
-func (h held) Keys() ([]string, error) {
-	var keys []string
-	for k := range h {
-		keys = append(keys, k)
-	}
-	return keys, nil
-}
+func (h held) Keys() iter.Seq2[string, error] { return inOrder(maps.Keys(h)) }
 
 func (h held) apply(deltas []KeyDeltas) {
 	for _, kd := range deltas {
@@ -176,6 +172,7 @@ func TestReplaceCompares(t *testing.T) {
 	require.NoError(t, q.BeginReplace(t.Context(), Replace{Compare: compare, Force: true}))
 	require.NoError(t, q.ReplaceItem(obj(t, "changed", "2", 3)))
 	require.Empty(t, asked, "a forced list compares nothing")
+	q.AbortReplace()
 }
 
 // An item that can't be used is not missing from the list, unless the list is forced.

@@ -3,6 +3,7 @@ package deltafifo
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"k8s.io/client-go/tools/cache"
 )
@@ -34,9 +35,7 @@ type replace struct {
 	phase phase
 	rv    string
 
-	// The producer alone uses seen, so it takes no lock.
-	seen     map[string]bool // the keys of the list; false for a key that was dropped since
-	repeated bool            // a key of the list came again, or was dropped
+	repeated bool // a key of the list may have come again, or was dropped; set by EndReplace
 }
 
 type phase int
@@ -61,7 +60,7 @@ func (q *Queue) BeginReplace(ctx context.Context, r Replace) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	}
-	q.replace, q.listPending = &replace{Replace: r, seen: map[string]bool{}}, true
+	q.replace, q.listed, q.listPending = &replace{Replace: r}, newListed(q.opts.KnownObjects), true
 	return nil
 }
 
@@ -94,8 +93,10 @@ func (q *Queue) ReplaceItem(obj any) error {
 	if err != nil {
 		return fmt.Errorf("item %s: %w", key, err)
 	}
-	_, again := r.seen[key]
-	r.seen[key], r.repeated = true, r.repeated || again
+	again, err := q.name(key)
+	if err != nil {
+		return fmt.Errorf("item %s: %w", key, err)
+	}
 	var held *Version
 	if q.opts.KnownObjects != nil && !r.Force {
 		knownUID, knownRV, ok, err := q.opts.KnownObjects.Version(key)
@@ -130,8 +131,17 @@ func (q *Queue) ReplaceItem(obj any) error {
 // object that it holds, unless [Replace].Force is set.
 func (q *Queue) KeepItem(key string) {
 	if r, err := q.openList(); err == nil && !r.Force {
-		r.seen[key] = true
+		_, _ = q.name(key) // the end of the list returns the error again
 	}
+}
+
+// name adds a key to the list, and reports whether it may have been there before.
+func (q *Queue) name(key string) (again bool, err error) {
+	again, err = q.listed.name(key)
+	if err != nil {
+		err = fmt.Errorf("keys of the store: %w", err)
+	}
+	return again, err
 }
 
 // Held returns the number of objects that the consumer holds.
@@ -139,11 +149,14 @@ func (q *Queue) Held() (int, error) {
 	if q.opts.KnownObjects == nil {
 		return 0, nil
 	}
-	keys, err := q.opts.KnownObjects.Keys()
-	if err != nil {
-		return 0, fmt.Errorf("keys of the store: %w", err)
+	held := 0
+	for _, err := range q.opts.KnownObjects.Keys() {
+		if err != nil {
+			return 0, fmt.Errorf("keys of the store: %w", err)
+		}
+		held++
 	}
-	return len(keys), nil
+	return held, nil
 }
 
 // KeepVersion reports whether the consumer holds this version of key. If it does, key is an item of the
@@ -163,8 +176,9 @@ func (q *Queue) KeepVersion(key string, v Version) (kept bool, err error) {
 	if !ok || uid != v.UID || rv != v.RV {
 		return false, nil
 	}
-	_, again := r.seen[key]
-	r.seen[key], r.repeated = true, r.repeated || again
+	if _, err := q.name(key); err != nil {
+		return false, fmt.Errorf("item %s: %w", key, err)
+	}
 	return true, nil
 }
 
@@ -172,10 +186,8 @@ func (q *Queue) KeepVersion(key string, v Version) (kept bool, err error) {
 // list was being made. At the end of the list the consumer does not have the object, even if it
 // held it before.
 func (q *Queue) DropItem(key string) {
-	if r, err := q.openList(); err == nil {
-		if _, named := r.seen[key]; named {
-			r.seen[key], r.repeated = false, true
-		}
+	if _, err := q.openList(); err == nil {
+		q.listed.drop(key)
 	}
 }
 
@@ -186,35 +198,19 @@ func (q *Queue) EndReplace(rv string) error {
 	if err != nil {
 		return fmt.Errorf("end of list: %w", err)
 	}
-	var missing []string
-	if q.opts.KnownObjects != nil {
-		keys, err := q.opts.KnownObjects.Keys()
-		if err != nil {
-			return fmt.Errorf("keys of the store: %w", err)
-		}
-		for _, key := range keys {
-			if !r.seen[key] {
-				missing = append(missing, key)
-				delete(r.seen, key)
-			}
-		}
-		if r.Confirm != nil {
-			if err := r.Confirm(len(keys), missing); err != nil {
-				return err
-			}
-		}
+	held, missing, dropped, err := q.listed.end()
+	if err != nil {
+		return fmt.Errorf("keys of the store: %w", err)
 	}
-	if r.repeated {
-		// The consumer may have taken a dropped key in an earlier part of this list.
-		for key, listed := range r.seen {
-			if !listed {
-				missing = append(missing, key)
-			}
+	if q.opts.KnownObjects != nil && r.Confirm != nil {
+		if err := r.Confirm(held, missing); err != nil {
+			return err
 		}
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for _, key := range missing {
+	// The consumer may hold a dropped key, or have taken it in an earlier part of this list.
+	for _, key := range slices.Concat(missing, dropped) {
 		if err := q.pushLocked(key, cache.Delta{Type: cache.Deleted, Object: cache.DeletedFinalStateUnknown{Key: key}}); err != nil {
 			return err
 		}
@@ -222,13 +218,18 @@ func (q *Queue) EndReplace(rv string) error {
 	if q.closed {
 		return ErrClosed
 	}
-	r.phase, r.rv, r.seen = phaseDone, rv, nil
+	r.phase, r.rv, r.repeated, q.listed = phaseDone, rv, q.listed.repeated(), nil
 	q.changed.Broadcast()
 	return nil
 }
 
-// AbortReplace drops an unfinished list; a batch with ListAborted makes the consumer do the same.
+// AbortReplace drops an unfinished list; a batch with ListAborted makes the consumer do the same. The
+// producer calls it after any error of a list.
 func (q *Queue) AbortReplace() {
+	if q.listed != nil { // also if Close has ended the list
+		q.listed.close()
+		q.listed = nil
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.abortLocked()

@@ -3,6 +3,7 @@ package informer
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 
@@ -33,6 +34,14 @@ type handle struct {
 	info    store.Info // constant once the informer has started
 	indexes []store.Index
 	current atomic.Pointer[opened] // nil while the collection is not open; read without opening
+}
+
+// dir returns the directory of the store's file, empty if the store has none.
+func (h *handle) dir() string {
+	if path := h.db.Stats().Path; path != "" {
+		return filepath.Dir(path)
+	}
+	return ""
 }
 
 // own opens the collection, unless it is open.

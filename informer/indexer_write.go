@@ -124,11 +124,10 @@ func (x *Indexer) replace(c store.Collection, changes []store.Change, stays map[
 
 // withRemovals adds to changes the removal of each stored key that is not in stays.
 func withRemovals(c store.Collection, changes []store.Change, stays map[string]struct{}) ([]store.Change, error) {
-	keys, err := pipeline.KnownObjects{Collection: c}.Keys()
-	if err != nil {
-		return nil, err
-	}
-	for _, key := range keys {
+	for key, err := range (pipeline.KnownObjects{Collection: c}).Keys() {
+		if err != nil {
+			return nil, err
+		}
 		if _, ok := stays[key]; !ok {
 			changes = append(changes, store.Change{Key: key})
 		}

@@ -133,13 +133,9 @@ func readAll(c store.Collection, decode func(*object.Object) *object.Object) ([]
 // parse returns the objects of records, decoded.
 func parse(records []store.Record, decode func(*object.Object) *object.Object) (changes []store.Change, err error) {
 	for _, r := range records {
-		raw, err := r.Raw(nil)
+		o, err := r.Decoded()
 		if err != nil {
 			return nil, err
-		}
-		o, err := object.FromValid(raw)
-		if err != nil {
-			return nil, &store.CorruptionError{Key: r.Key, Reason: err.Error()}
 		}
 		changes = append(changes, store.Change{Key: r.Key, Object: decode(o)})
 	}

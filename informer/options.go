@@ -106,7 +106,7 @@ func WithDrop(paths ...string) Option {
 	return func(o *options) { o.drop = object.NewPrune(paths...) }
 }
 
-// WithDecoded keeps the n objects that were used last in decoded form. The default is 1024. Without
+// WithDecoded keeps the n objects that were read or changed last in decoded form. The default is 1024. Without
 // this option, a store in memory holds the objects themselves that the client returned, and the
 // program must not change them afterwards.
 //

@@ -13,6 +13,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/lru"
 
+	"github.com/snapcache/snapcache/internal/spool"
 	"github.com/snapcache/snapcache/internal/synced"
 	"github.com/snapcache/snapcache/object"
 	"github.com/snapcache/snapcache/store"
@@ -37,13 +38,18 @@ type ProcessorOptions struct {
 	// and must not change them. It is called before an object is read, so that a decoder with a
 	// cache does not confuse two objects with the same resourceVersion (see pipeline.LoopOptions.Replaced). If
 	// it is nil, handlers get the *object.Object.
-	Decoding func() Decode
+	// With keep the objects are likely to be read next: the newest states, one by one.
+	Decoding func(keep bool) Decode
 
 	// OnError gets the error of each object that could not be read or decoded and so reached no
 	// handler; nil for none.
 	OnError func(error)
 
 	Resync time.Duration // resync period of handlers without a period of their own; 0 is never
+
+	// SpoolDir is the directory of temporary files, for the states before a list's changes; empty is
+	// os.TempDir.
+	SpoolDir string
 }
 
 // Processor is a pipeline.Sink that delivers changes to handlers: to each in order and at its own pace, as
@@ -61,13 +67,14 @@ type Processor struct {
 	started   bool
 	stopped   bool
 	held      <-chan struct{} // nothing is synced before it is closed; nil for no such wait
+	backlog   *spool.Records  // has the objects of changes while a handler is late; nil for none
 	wg        sync.WaitGroup
 }
 
 // NewProcessor returns a processor without handlers.
 func NewProcessor(opts ProcessorOptions) *Processor {
 	if opts.Decoding == nil {
-		opts.Decoding = func() Decode { return func(o *object.Object) (any, error) { return o, nil } }
+		opts.Decoding = func(bool) Decode { return func(o *object.Object) (any, error) { return o, nil } }
 	}
 	if opts.OnError == nil {
 		opts.OnError = func(error) {}
@@ -159,12 +166,8 @@ func (p *Processor) startLocked(r *Registration) error {
 		return nil
 	}
 	if p.opts.Collection.State().Synced {
-		l, err := p.allLocked()
-		if err != nil {
+		if err := p.listLocked(r); err != nil {
 			return err
-		}
-		if len(l.keys) > 0 {
-			r.add(delivery{kind: initialList, listing: l})
 		}
 		if !p.holdsLocked() {
 			r.tracker.Named()
@@ -173,6 +176,31 @@ func (p *Processor) startLocked(r *Registration) error {
 	r.running = true
 	p.wg.Go(r.run)
 	return nil
+}
+
+// listLocked gives a handler its initial list.
+func (p *Processor) listLocked(r *Registration) error {
+	l, err := p.allLocked()
+	if err == nil && l.chunks() > 0 {
+		r.add(delivery{kind: initialList, listing: l})
+	}
+	return err
+}
+
+// listOwedLocked gives the handlers that are owed it the initial list.
+func (p *Processor) listOwedLocked() {
+	for r := range p.listeners {
+		if !r.owed {
+			continue
+		}
+		if err := p.listLocked(r); err != nil {
+			p.opts.OnError(fmt.Errorf("the initial list of handlers waits: %w", err))
+			return
+		}
+		if r.owed = false; p.synced.HasSynced() {
+			r.tracker.Named()
+		}
+	}
 }
 
 // allLocked returns a listing of all objects that can be read. Handlers that need it in the same
@@ -187,11 +215,15 @@ func (p *Processor) allLocked() (*listing, error) {
 		return nil, err
 	}
 	defer v.Close()
-	l := &listing{of: state, keys: make([]string, 0, state.Count)}
+	l := &listing{of: state}
+	objects, last := 0, ""
 	for h, err := range v.Headers("", "") {
 		switch {
 		case err == nil:
-			l.keys = append(l.keys, h.Key)
+			if objects%chunkObjects == 0 {
+				l.bounds = append(l.bounds, last)
+			}
+			objects, last = objects+1, h.Key
 		case errors.As(err, new(*store.CorruptionError)):
 			p.opts.OnError(err)
 		default:
@@ -214,17 +246,26 @@ func (p *Processor) Stop() {
 	p.wg.Wait()
 }
 
-// Wanted implements pipeline.Sink.
-func (p *Processor) Wanted(bool) bool { return true }
+// Wanted implements pipeline.Sink. Of a first list the handlers get all objects, not its changes.
+func (p *Processor) Wanted(list bool) bool { return !list || p.opts.Collection.State().Synced }
 
 // Commit implements pipeline.Sink. The handlers get the changes one by one, but the new objects of a list as
 // one listing, which is read from the store. No handler is added in between.
 func (p *Processor) Commit(c store.Changeset, apply func() error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	changes := p.changes(c.Transitions)
+	p.listOwedLocked()
+	first := c.List && !p.opts.Collection.State().Synced
+	if first {
+		c.Transitions = nil // another sink may have wanted them
+	}
+	changes := p.changesLocked(c.Transitions)
+	if c.List && len(p.listeners) > 0 {
+		if err := p.setPrevious(changes); err != nil {
+			return err
+		}
+	}
 	p.listings.pin(changes)
-	first := !p.opts.Collection.State().Synced
 	if err := apply(); err != nil {
 		return err
 	}
@@ -239,51 +280,50 @@ func (p *Processor) Commit(c store.Changeset, apply func() error) error {
 			}
 		}
 		if len(listed) > 0 {
-			all = append(all, p.listedLocked(listed, first))
+			all = append(all, delivery{kind: relist, listing: relisted(listed)})
 		}
 		for r := range p.listeners {
-			r.add(all...)
+			if r.owed = r.owed || first && r.running; !r.owed {
+				r.add(all...)
+			}
 		}
+		p.listOwedLocked()
 	}
 	p.setSyncedLocked()
 	return nil
 }
 
-// changes returns transitions with values. The new state of an object and the old one of its next
+// changesLocked returns transitions with values. The new state of an object and the old one of its next
 // transition are one value.
-func (p *Processor) changes(ts []store.Transition) []*change {
-	decode := p.opts.Decoding()
+func (p *Processor) changesLocked(ts []store.Transition) []*change {
+	newest, before := p.opts.Decoding(true), p.opts.Decoding(false)
+	late := p.lateLocked(len(ts))
 	values := map[*object.Object]*value{nil: nil}
-	valueOf := func(o *object.Object) *value {
+	valueOf := func(o *object.Object, decode Decode) *value {
 		v, ok := values[o]
 		if !ok {
 			v = &value{object: o, decode: decode}
+			if late {
+				p.spoolLocked(v)
+			}
 			values[o] = v
 		}
 		return v
 	}
 	all := make([]*change, len(ts))
 	for i, t := range ts {
-		all[i] = &change{t, valueOf(t.Old), valueOf(t.Object)}
+		all[i] = &change{Type: t.Type, Key: t.Key, old: valueOf(t.Old, before), new: valueOf(t.Object, newest)}
 	}
 	return all
 }
 
-// listedLocked returns the delivery of the new objects of a list.
-func (p *Processor) listedLocked(listed []*change, first bool) delivery {
+// relisted returns a listing of the objects that a later list has changed.
+func relisted(changes []*change) *listing {
 	l := &listing{}
-	for _, ch := range listed {
-		l.keys = append(l.keys, ch.Key)
+	for _, ch := range changes {
+		l.keys, l.olds = append(l.keys, ch.Key), append(l.olds, ch.old)
 	}
-	if first { // it is a listing of all objects
-		l.of = p.opts.Collection.State()
-		p.listings.share(l)
-		return delivery{kind: initialList, listing: l}
-	}
-	for _, ch := range listed {
-		l.olds = append(l.olds, ch.old)
-	}
-	return delivery{kind: relist, listing: l}
+	return l
 }
 
 // holdsLocked reports whether something keeps the informer from being synced.
@@ -307,7 +347,9 @@ func (p *Processor) setSyncedLocked() {
 	}
 	p.synced.Named()
 	for r := range p.listeners {
-		r.tracker.Named()
+		if !r.owed {
+			r.tracker.Named()
+		}
 	}
 }
 
@@ -327,9 +369,10 @@ func (p *Processor) resyncs(ctx context.Context) {
 	})
 }
 
-// change is a transition with the values of its objects, for all handlers.
+// change is a [store.Transition] for all handlers.
 type change struct {
-	store.Transition
+	Type     store.EventType
+	Key      string
 	old, new *value // nil without the object
 }
 
@@ -358,15 +401,32 @@ type value struct {
 	object *object.Object
 	decode Decode
 
+	spooled *spool.Place // of the object, in place of it; nil for none
+
 	once    sync.Once
 	decoded any
 	err     error
 }
 
-// get returns the decoded object. It is safe for concurrent use.
+// get returns the decoded object, which it keeps if it keeps the object. It is safe for concurrent use.
 func (v *value) get() (any, error) {
-	v.once.Do(func() { v.decoded, v.err = v.decode(v.object) })
+	if v.spooled != nil {
+		return v.fresh()
+	}
+	v.once.Do(func() { v.decoded, v.err = v.fresh() })
 	return v.decoded, v.err
+}
+
+// fresh decodes the object, and keeps nothing.
+func (v *value) fresh() (any, error) {
+	if v.spooled == nil {
+		return v.decode(v.object)
+	}
+	o, err := v.spooled.Object()
+	if err != nil {
+		return nil, err
+	}
+	return v.decode(o)
 }
 
 // minResync is the shortest resync period, the same as client-go's.

@@ -378,7 +378,7 @@ func TestUndecodable(t *testing.T) {
 		coll := filled(t, storetest.Put(obj("a", "1", 3)), storetest.Put(obj("b", "1", 4)))
 		var reported []string
 		p := startWith(t, coll, informer.ProcessorOptions{
-			Decoding: func() informer.Decode {
+			Decoding: func(bool) informer.Decode {
 				return func(o *object.Object) (any, error) {
 					if o.GetName() == "a" {
 						return nil, fmt.Errorf("no %s today", o.GetName())
@@ -400,7 +400,7 @@ func TestUndecodable(t *testing.T) {
 }
 
 // If the old state of an object could not be read, handlers get a change as OnAdd, and a deletion without
-// the object.
+// the object. The state before a list's change is read from the store.
 func TestUnknownOldObject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := start(t, filled(t, storetest.Put(obj("a", "1", 3))))
@@ -413,6 +413,6 @@ func TestUnknownOldObject(t *testing.T) {
 			require.NoError(t, p.proc.Commit(c, func() error { return nil }))
 		}
 		synctest.Wait()
-		require.Equal(t, []string{"add a@3 true", "add a@2 false", "add a@3 false", "delete ns/a@unknown"}, p.rec.take())
+		require.Equal(t, []string{"add a@3 true", "add a@2 false", "update a@3 a@3", "delete ns/a@unknown"}, p.rec.take())
 	})
 }

@@ -32,8 +32,9 @@ type Registration struct {
 	stop     chan struct{} // closed when the subscription ends
 	finished chan struct{} // closed when the handler has returned from its last call
 
-	// The processor's lock guards the next four fields.
+	// The processor's lock guards the next five fields.
 	running   bool
+	owed      bool          // the first list is stored, and the handler has not got its initial list
 	requested time.Duration // resync period that the program requested
 	resync    time.Duration // the period in effect
 	next      time.Time     // of the next resync
@@ -96,6 +97,15 @@ func (r *Registration) getsAll() bool {
 	return r.whole > 0
 }
 
+// late reports whether the handler's backlog is so long, or will be with some more changes after a listing of
+// all objects, that the objects in it should not be in memory.
+func (r *Registration) late(changes int) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := r.pending.Len()
+	return n >= lateAfter || r.whole > 0 && n+changes > lateAfter
+}
+
 // end ends the subscription. It is called once, under the processor's lock.
 func (r *Registration) end() {
 	r.mu.Lock()
@@ -140,15 +150,15 @@ func (r *Registration) deliver(c *change) (ok bool) {
 	case c.Type == store.Deleted:
 		r.handler.OnDelete(o)
 	default:
-		r.update(c.old, o)
+		r.update(r.object(c.old), o)
 	}
 	return true
 }
 
 // update calls OnUpdate, or OnAdd if the old state is unknown or can't be decoded, because the
 // handler then never got it.
-func (r *Registration) update(old *value, o any) {
-	if before := r.object(old); before != nil {
+func (r *Registration) update(before, o any) {
+	if before != nil {
 		r.handler.OnUpdate(before, o)
 	} else {
 		r.handler.OnAdd(o, false)
@@ -206,7 +216,10 @@ func (r *Registration) deliverItem(d delivery, c *chunk, i int) (ok bool) {
 	case d.kind == resync:
 		r.handler.OnUpdate(it.object, it.object)
 	default:
-		r.update(d.listing.olds[c.first()+i], it.object)
+		if it.beforeErr != nil {
+			r.failed(it.beforeErr)
+		}
+		r.update(it.before, it.object)
 	}
 	return true
 }

@@ -57,7 +57,7 @@ func NewSharedIndexInformer(lw cache.ListerWatcher, example runtime.Object, resy
 		lw: lw, form: x.form, indexer: x,
 		processor: NewProcessor(ProcessorOptions{
 			Name: name, Collection: x.coll, Resync: resync, OnError: x.failed,
-			Decoding: x.decoder.decoding,
+			Decoding: x.decoder.decode, SpoolDir: x.coll.dir(),
 		}),
 		stand: cache.NewReflectorWithOptions(lw, example, nil, cache.ReflectorOptions{Name: x.opts.id}),
 	}

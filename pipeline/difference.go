@@ -98,7 +98,7 @@ func unchanged(now store.Lookup, b deltafifo.Batch, kd deltafifo.KeyDeltas) *obj
 
 // reconcile adds the changes of one key's deltas to d.
 func (l *Loop) reconcile(now store.Lookup, kd deltafifo.KeyDeltas, list bool, d *difference) error {
-	k, err := l.stored(now, kd)
+	k, err := l.stored(now, kd, list)
 	if err != nil {
 		return err
 	}
@@ -117,7 +117,7 @@ func (l *Loop) reconcile(now store.Lookup, kd deltafifo.KeyDeltas, list bool, d 
 		}
 		d.corrected = d.corrected || delta.Type == deltafifo.Corrected
 		if t.Key = kd.Key; list {
-			t.Object = nil // it is read from the store when it is delivered
+			t.Object, t.Old = nil, nil // they are read from the store, before and after the list is visible
 		}
 		if l.wanted && (list || t.Type != "") {
 			d.arrived = append(d.arrived, arrived{t, kd.Arrived[first+i]})
@@ -164,11 +164,11 @@ func (l *Loop) rewritten(now store.Lookup, t cache.DeltaType, o *object.Object, 
 	return err != nil || !bytes.Equal(stored.Raw(), o.Raw())
 }
 
-// stored returns the stored state of a key, with the object if a sink wants transitions. The header
-// of a corrupt record may be readable.
-func (l *Loop) stored(now store.Lookup, kd deltafifo.KeyDeltas) (keyState, error) {
+// stored returns the stored state of a key, with the object if a sink wants the transitions of events. The
+// header of a corrupt record may be readable.
+func (l *Loop) stored(now store.Lookup, kd deltafifo.KeyDeltas, list bool) (keyState, error) {
 	switch {
-	case l.wanted:
+	case l.wanted && !list:
 		o, err := now.Get(kd.Key)
 		at, err := presenceOf(err)
 		if at != corrupt {

@@ -28,12 +28,20 @@ func obj(name, uid string, rv int) *object.Object {
 	return storetest.Object("ns", name, uid, strconv.Itoa(rv), nil, "x")
 }
 
-// recorder is a sink that records the transitions that it gets.
-type recorder struct{ transitions []string }
+// recorder is a sink that records the transitions that it gets, with the states before them.
+type recorder struct {
+	coll        store.Collection
+	transitions []string
+}
 
 func (*recorder) Wanted(bool) bool { return true }
 
 func (r *recorder) Commit(c store.Changeset, apply func() error) error {
+	for i := range c.Transitions {
+		if t := &c.Transitions[i]; c.List && t.Old == nil {
+			t.Old, _ = r.coll.Lookup().Get(t.Key)
+		}
+	}
 	if err := apply(); err != nil {
 		return err
 	}
@@ -98,7 +106,7 @@ func startSlow(t *testing.T, coll store.Collection, takes time.Duration) *harnes
 func startWith(t *testing.T, coll store.Collection, change func(*pipeline.LoopOptions)) *harness {
 	q := deltafifo.New(deltafifo.Options{KnownObjects: pipeline.KnownObjects{Collection: coll}})
 	q.Start(coll.State().RV)
-	rec, stats := &recorder{}, pipeline.NewStats(clock.RealClock{})
+	rec, stats := &recorder{coll: coll}, pipeline.NewStats(clock.RealClock{})
 	opts := pipeline.LoopOptions{
 		Queue: q, Collection: coll, Sinks: []pipeline.Sink{rec, stats}, StoreFailed: stats.StoreFailed,
 	}

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"errors"
 	"fmt"
+	"iter"
 
 	"github.com/snapcache/snapcache/store"
 )
@@ -32,21 +33,44 @@ func (k KnownObjects) Version(key string) (uid, rv string, ok bool, err error) {
 	return h.UID, h.RV, at == readable, err
 }
 
-// Keys returns all keys, also of corrupt records.
-func (k KnownObjects) Keys() ([]string, error) {
+// keyPage is how many keys are read in one view.
+const keyPage = 1000
+
+// Keys iterates over all keys in order, also of corrupt records.
+func (k KnownObjects) Keys() iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		page := make([]string, keyPage)
+		for after := ""; len(page) == keyPage; {
+			var err error
+			if page, err = k.keysAfter(after, page[:0]); err != nil {
+				yield("", fmt.Errorf("list keys: %w", err))
+				return
+			}
+			for _, after = range page {
+				if !yield(after, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// keysAfter appends the keys after the key after to page, until it is full.
+func (k KnownObjects) keysAfter(after string, page []string) ([]string, error) {
 	v, err := k.Collection.View()
 	if err != nil {
-		return nil, fmt.Errorf("list keys: %w", err)
+		return nil, err
 	}
 	defer v.Close()
-	var keys []string
-	for e, err := range v.IndexEntries(store.NamespaceIndex, "", store.IndexEntry{}) {
-		if err != nil {
-			return nil, fmt.Errorf("list keys: %w", err)
+	for h, err := range v.Headers("", after) {
+		if err != nil && (h.Key == "" || !errors.As(err, new(*store.CorruptionError))) {
+			return nil, err
 		}
-		keys = append(keys, e.Key)
+		if page = append(page, h.Key); len(page) == keyPage {
+			break
+		}
 	}
-	return keys, nil
+	return page, nil
 }
 
 // presence is the state of a key's record.

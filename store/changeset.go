@@ -28,7 +28,8 @@ func (c Counts) Changed() int { return c.Added + c.Updated + c.Deleted }
 // watches and metrics.
 type Changeset struct {
 	// Transitions are in the order of the stream. A list's are the deletions by key, then the
-	// other objects in the list's order, without their new states, which are in the store.
+	// other objects in the list's order, without their states: the old ones are in the store until the
+	// list becomes visible, the new ones from then on.
 	Transitions []Transition
 
 	List bool

@@ -194,6 +194,22 @@ func (r Record) Raw(buf []byte) ([]byte, error) {
 	return r.Decode(r.Key, r.Stored, buf)
 }
 
+// Decoded returns the object. The error is a *CorruptionError.
+func (r Record) Decoded() (*object.Object, error) {
+	if r.Object != nil {
+		return r.Object, nil
+	}
+	raw, err := r.Raw(nil)
+	if err != nil {
+		return nil, err
+	}
+	o, err := object.FromValid(raw)
+	if err != nil {
+		return nil, &CorruptionError{Key: r.Key, Reason: err.Error()}
+	}
+	return o, nil
+}
+
 // IndexFunc returns the values under which an index files an object.
 type IndexFunc func(*object.Object) []string
 

@@ -3,10 +3,13 @@ package durable_test
 import (
 	"crypto/rand"
 	"encoding/base64"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -177,4 +180,27 @@ func TestRun_ListFillsDisk(t *testing.T) {
 	waitSynced(t, inf)
 	require.Len(t, inf.GetStore().List(), len(s.objects))
 	require.NoError(t, stop())
+}
+
+// The disk limits the file, and no quota of an agent: the file is mapped for far more than a million pods.
+func TestOpen_NoQuota(t *testing.T) {
+	dir := t.TempDir()
+	c := newProgram(t, dir).open(t)
+	defer func() { require.NoError(t, c.Close()) }()
+	maps, err := os.ReadFile("/proc/self/maps")
+	require.NoError(t, err)
+	var mapped uint64
+	for line := range strings.Lines(string(maps)) {
+		if strings.Contains(line, dir) {
+			var from, to uint64
+			_, err := fmt.Sscanf(line, "%x-%x", &from, &to)
+			require.NoError(t, err)
+			mapped += to - from
+		}
+	}
+	if strconv.IntSize == 64 {
+		require.GreaterOrEqual(t, mapped, uint64(64<<30))
+	} else {
+		require.NotZero(t, mapped)
+	}
 }

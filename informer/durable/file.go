@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -24,6 +25,10 @@ const (
 	// has less afterwards, because the file keeps its size: so the next start is in memory.
 	MinFreeBytes = 16 << 20
 
+	// quota limits the file, in bytes, by what can be mapped: the disk has the limit that counts. A mapping
+	// takes address space, of which a 32-bit program has little.
+	quota = 1 << 30 << (strconv.IntSize / 64 * 6)
+
 	// lockWait is how long Open waits for another process to close the file: one that is ending, not one
 	// that runs beside this one.
 	lockWait  = 3 * time.Second
@@ -37,7 +42,7 @@ func (opts *Options) openFile(ctx context.Context) (*bolt.DB, error) {
 	if err := os.MkdirAll(opts.Dir, 0o700); err != nil {
 		return nil, err
 	}
-	path, settings := opts.path(), bolt.Options{Logger: opts.Logger}
+	path, settings := opts.path(), bolt.Options{Logger: opts.Logger, MaxBytes: quota}
 	db, verdict, err := opts.await(ctx, path, settings)
 	if err == nil && verdict.Corrupt > 0 {
 		// To a reconciler a record that can't be read is an object that was deleted.

@@ -4,6 +4,7 @@ import (
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -40,12 +41,19 @@ func newSink(limit int, create ...func() (*os.File, error)) *sink {
 	key := make([]byte, 32)
 	_, _ = rand.Read(key)           // never fails
 	s.block, _ = aes.NewCipher(key) // fails only for other sizes
-	s.seal = s.stream()
+	s.seal = s.stream(0)
 	return s
 }
 
-// stream returns the key stream from its start. A key is used for only one stream.
-func (s *sink) stream() cipher.Stream { return cipher.NewCTR(s.block, make([]byte, aes.BlockSize)) }
+// stream returns the key stream from a place in the content. A key is used for only one stream.
+func (s *sink) stream(at int64) cipher.Stream {
+	counter := make([]byte, aes.BlockSize)
+	binary.BigEndian.PutUint64(counter[aes.BlockSize-8:], uint64(at)/aes.BlockSize) //nolint:gosec // not negative
+	stream := cipher.NewCTR(s.block, counter)
+	skipped := counter[:at%aes.BlockSize]
+	stream.XORKeyStream(skipped, skipped)
+	return stream
+}
 
 // unlinkedIn creates files in dir, os.TempDir if it is empty, that are freed when they are closed or
 // the process ends.
@@ -135,6 +143,18 @@ func (s *sink) readLocked(p []byte, at int64) (int, error) {
 	return n, nil
 }
 
+// readAt reads the content from a place on until p is full.
+func (s *sink) readAt(p []byte, at int64) error {
+	s.mu.Lock()
+	n, err := s.readLocked(p, at)
+	s.mu.Unlock()
+	if n < len(p) {
+		return err
+	}
+	s.stream(at).XORKeyStream(p, p)
+	return nil
+}
+
 // finish ends the content.
 func (s *sink) finish(err error) {
 	s.mu.Lock()
@@ -158,7 +178,7 @@ func (s *sink) failure() error {
 }
 
 // reader returns a reader of the content. At its end it waits for more, until finish.
-func (s *sink) reader() io.Reader { return &cipher.StreamReader{S: s.stream(), R: &sealed{sink: s}} }
+func (s *sink) reader() io.Reader { return &cipher.StreamReader{S: s.stream(0), R: &sealed{sink: s}} }
 
 // sealed reads a sink's content as it is stored.
 type sealed struct {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"sync"
@@ -392,12 +393,9 @@ func goingOn(rv int) store.Checkpoint {
 
 func incompressible(seed int) string {
 	b := make([]byte, 1500)
-	x := uint64(seed)*2654435761 + 1
+	random := rand.New(rand.NewPCG(uint64(seed), 0)) //nolint:gosec // not negative, and no secret
 	for i := range b {
-		x ^= x << 13
-		x ^= x >> 7
-		x ^= x << 17
-		b[i] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_"[x%64]
+		b[i] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_"[random.IntN(64)]
 	}
 	return string(b)
 }

@@ -78,26 +78,28 @@ func (db locked) startBuild(c *collection, work bool) {
 		c.settleLocked()
 		return
 	}
-	if c.indexed == nil {
-		c.indexed = make(chan struct{})
+	if c.indexed.Load() == nil {
+		indexed := make(chan struct{})
+		c.indexed.Store(&indexed)
 	}
 	b := &build{c: c, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	db.indexer.builds[c.id] = b
 	db.start(b.run)
 }
 
-// Indexed implements [store.Collection].
+// Indexed implements [store.Collection]. It does not wait for a step of the build, which calls the program's
+// index functions.
 func (c *collection) Indexed() <-chan struct{} {
-	db := c.db.lock()
-	defer db.unlock()
-	return c.indexed
+	if indexed := c.indexed.Load(); indexed != nil {
+		return *indexed
+	}
+	return nil
 }
 
 // settleLocked ends the wait for the indexes. The database's write lock is held.
 func (c *collection) settleLocked() {
-	if c.indexed != nil {
-		close(c.indexed)
-		c.indexed = nil
+	if indexed := c.indexed.Swap(nil); indexed != nil {
+		close(*indexed)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"sync"
+	"sync/atomic"
 
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt/internal/boltfile"
@@ -22,7 +23,7 @@ type collection struct {
 
 	packFunc  func(key, value []byte) ([]byte, error) // the method value of pack, allocated once
 	replacing *replacement                            // that has not ended, nil for none; only the writer uses it
-	indexed   chan struct{}                           // see Indexed; guarded by the database's write lock
+	indexed   atomic.Pointer[chan struct{}]           // see Indexed; changed under the database's write lock
 
 	// mu guards the fields below. Only the writer changes them, so it reads them without mu. Builds
 	// read indexes with the database's write lock held, with which Reopen changes them.

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 
@@ -119,7 +118,7 @@ type DB struct {
 	indexes sync.Map // collection ID → []store.Index that it is open with
 	decoded sync.Map // see decodeOnce
 
-	write       sync.Mutex // held for every change; guards the fields below
+	write       writeLock // held for every change; guards the fields below
 	committer   *boltfile.Committer
 	log         *writeback.Log
 	writerViews map[string]*view // by collection, see locked.writerView
@@ -180,6 +179,7 @@ func open(path string, opts Options, background bool, look func(*boltfile.File) 
 		writerViews: map[string]*view{}, historian: newHistorian(opts),
 		indexer: indexer{builds: map[string]*build{}, spilling: map[string]bool{}},
 	}
+	db.write.flushed.L = &db.write
 	db.ctx, db.cancel = context.WithCancel(context.Background())
 	writer := locked{db} // the committer and the log call back with the lock held
 	db.committer = &boltfile.Committer{
@@ -346,17 +346,6 @@ func (db *DB) Flush() error {
 	return db.log.Flush()
 }
 
-// flushOnTime flushes if it is due. The log's timer calls it. Changes are compressed first, a few at a
-// time, so that others that come meanwhile are not held up.
-func (db *DB) flushOnTime() {
-	var unpacked []string
-	db.whileOpen(func() { unpacked = db.log.Unpacked() })
-	for addrs := range slices.Chunk(unpacked, writeback.PackCells) {
-		db.whileOpen(func() { _ = db.log.Pack(addrs) }) // the flush returns its error
-	}
-	db.whileOpen(db.log.FlushIfDue)
-}
-
 // whileOpen calls fn with the write lock held, unless the database is closed.
 func (db *DB) whileOpen(fn func()) {
 	l := db.lock()
@@ -393,17 +382,6 @@ func (db *DB) Close() error {
 	}
 	return err
 }
-
-// locked is a database whose write lock is held. A function that needs the lock is a method of
-// locked, or has a parameter of this type.
-type locked struct{ *DB }
-
-func (db *DB) lock() locked {
-	db.write.Lock()
-	return locked{db}
-}
-
-func (db locked) unlock() { db.write.Unlock() }
 
 // update commits a transaction that changes the buckets that readers see. A fold comes first,
 // so that the memtable never hides the change.

@@ -37,6 +37,15 @@ func (db *DB) FoldSlices(limit int, between func() bool) error {
 	return err
 }
 
+// ViewAfter is View that calls between when it has the memtable and not yet the file.
+func (db *DB) ViewAfter(id string, between func()) (store.View, error) {
+	return db.viewUnder(id, func() *writeback.Overlay {
+		o := db.log.Snapshot()
+		between()
+		return o
+	}, (*view).load)
+}
+
 // OnCommit calls fn before each commit from now on.
 func (db *DB) OnCommit(fn func()) {
 	l := db.lock()
@@ -167,4 +176,13 @@ func (db *DB) OpenReads() int {
 // TakeFromOwner ends the ownership of a collection, as its owner's Close does.
 func (db *DB) TakeFromOwner(id string) {
 	db.owners.End(db.owners.Get(id), store.ErrClosed)
+}
+
+// BeginFlush begins a flush by the timer, nil if none is due. Then come commit and end, with the result of commit.
+func (db *DB) BeginFlush() (commit func() error, end func(error)) {
+	f := db.beginFlush()
+	if f == nil {
+		return nil, nil
+	}
+	return f.Commit, func(err error) { db.endFlush(f, err) }
 }

@@ -59,7 +59,7 @@ func (l *lookup) Get(key string) (o *object.Object, err error) {
 
 // read calls fn with the record at key.
 func (l *lookup) read(key string, fn func(*view, *found) error) error {
-	db := l.c.db.lock()
+	db := l.c.db.lockBeside()
 	defer db.unlock()
 	if err := l.c.ended(); err != nil {
 		return fmt.Errorf("collection %s: %w", l.c.id, err)

@@ -32,11 +32,14 @@ type replacement struct {
 	bytes   int    // of pending
 	highest string // the highest resourceVersion of an applied object
 
-	gen       uint64            // number of the new generation; 0 while all changes are in memory
-	state     store.State       // totals of the new generation
-	touched   map[string]string // keys written to it, with the resourceVersion of the deletion if it is known
-	committed bool              // visible to readers, but perhaps not durable
+	gen       uint64      // number of the new generation; 0 while all changes are in memory
+	state     store.State // totals of the new generation
+	committed bool        // visible to readers, but perhaps not durable
 	done      bool
+
+	// touched has the keys written to the new generation, with the resourceVersion of the deletion if it is
+	// known. It is nil for a first list, which begins a history.
+	touched map[string]string
 }
 
 func (c *collection) Replace() (store.Replacement, error) {
@@ -146,8 +149,10 @@ func (r *replacement) spill() error {
 		return err
 	}
 	r.state = state
-	for _, w := range writes {
-		r.touched[w.key] = w.deletion
+	if r.touched != nil {
+		for _, w := range writes {
+			r.touched[w.key] = w.deletion
+		}
 	}
 	return nil
 }
@@ -213,7 +218,9 @@ func (r *replacement) begin() error {
 			return err
 		}
 	}
-	r.gen, r.state, r.touched = gen, r.c.State(), map[string]string{}
+	if r.gen, r.state = gen, r.c.State(); r.state.Synced {
+		r.touched = map[string]string{}
+	}
 	return nil
 }
 

@@ -64,7 +64,7 @@ func (c *collection) Apply(batch store.Batch) error {
 // applyWrites puts sorted writes and a checkpoint into the memtable, under the write lock, and
 // returns the new state.
 func (c *collection) applyWrites(writes []write, batch store.Batch) (state store.State, err error) {
-	db := c.db.lock()
+	db := c.db.lockToPut()
 	defer db.unlock()
 	defer func() {
 		if err != nil {

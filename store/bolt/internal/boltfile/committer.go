@@ -86,10 +86,21 @@ func (c *Committer) Ready() error {
 // Commit runs fn in a write transaction. On nil the change is visible, but durable only once
 // ResyncMeta returns nil. On an error it is neither, provided that the file can still be read.
 func (c *Committer) Commit(fn func(*Tx) error) error {
+	c.BeforeCommit()
+	uncertain := c.uncertainN
+	err := c.CommitBeside(fn)
+	if c.uncertainN > uncertain {
+		c.AfterUncertain(c.ResyncMeta())
+	}
+	return err
+}
+
+// CommitBeside is Commit without the calls of BeforeCommit and AfterUncertain, which the caller makes up for:
+// it calls nothing of the writer, so that changes in memory can go on meanwhile.
+func (c *Committer) CommitBeside(fn func(*Tx) error) error {
 	if c.Prepare != nil {
 		return errNotReady
 	}
-	c.BeforeCommit()
 	if err := c.ResyncMeta(); err != nil {
 		return err
 	}
@@ -139,7 +150,6 @@ func (c *Committer) noteUncertain(f *File, id int, cause error) error {
 	u.viewed = f.OpenReads() > 0
 	c.uncertain = u
 	c.uncertainN++
-	c.AfterUncertain(c.ResyncMeta())
 	return nil
 }
 

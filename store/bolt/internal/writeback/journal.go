@@ -23,32 +23,53 @@ func JournalEntry(journal *boltfile.Bucket, key []byte) []byte {
 	return entry.Get(format.KeyEntry)
 }
 
-// append writes all dirty cells as one value to the journal.
-func (l *Log) append() error {
-	if len(l.dirty) == 0 {
+// Flushing is the commit of the cells that were dirty when it began, as one value in the journal. Between
+// begin and End, others may Put and read: only Commit takes as long as the disk needs, and it changes nothing
+// that they use.
+type Flushing struct {
+	log    *Log
+	over   *Overlay       // has the cells
+	dirty  map[string]int // their addresses and bytes
+	before schedule       // to which they count again after an error
+
+	// Of the entry in the journal, set by Commit.
+	seq  uint64
+	size int
+}
+
+// take begins the commit of all dirty cells, which count as durable until it fails.
+func (l *Log) take() (*Flushing, error) {
+	if err := l.packAll(); err != nil {
+		return nil, fmt.Errorf("flush: %w", err)
+	}
+	f := &Flushing{log: l, over: l.mem.snapshot(), dirty: l.dirty, before: l.schedule}
+	l.dirty = map[string]int{}
+	l.schedule.flushed()
+	return f, nil
+}
+
+// Commit writes the cells. The caller has called Committer.BeforeCommit, and lets no one else commit meanwhile.
+func (f *Flushing) Commit() error { return f.commit(f.log.opts.Committer.CommitBeside) }
+
+func (f *Flushing) commit(in func(func(*boltfile.Tx) error) error) error {
+	if len(f.dirty) == 0 {
 		return nil
 	}
-	if err := l.packAll(); err != nil {
-		return fmt.Errorf("flush: %w", err)
-	}
-	addrs := slices.Sorted(maps.Keys(l.dirty))
-	over := l.mem.snapshot()
-	var size int
-	var seq uint64
-	err := l.opts.Committer.Commit(func(tx *boltfile.Tx) error {
+	addrs := slices.Sorted(maps.Keys(f.dirty))
+	err := in(func(tx *boltfile.Tx) error {
 		b, err := tx.CreateBucketIfNotExists(format.BucketJournal)
 		if err != nil {
 			return err
 		}
-		if seq, err = b.NextSequence(); err != nil {
+		if f.seq, err = b.NextSequence(); err != nil {
 			return err
 		}
-		key := binary.BigEndian.AppendUint64(nil, seq)
-		value, err := format.EncodeJournalEntry(l.opts.Codecs, key, addrs, func(addr string) ([]byte, bool) { c, _ := over.Get(addr); return c.Value, c.Deleted })
+		key := binary.BigEndian.AppendUint64(nil, f.seq)
+		value, err := format.EncodeJournalEntry(f.log.opts.Codecs, key, addrs, func(addr string) ([]byte, bool) { c, _ := f.over.Get(addr); return c.Value, c.Deleted })
 		if err != nil {
 			return err
 		}
-		size = len(value)
+		f.size = len(value)
 		entry, err := b.CreateBucket(key)
 		if err != nil {
 			return err
@@ -58,9 +79,39 @@ func (l *Log) append() error {
 	if err != nil {
 		return fmt.Errorf("flush: %w", err)
 	}
-	l.journal.bytes, l.journal.last = l.journal.bytes+size, seq
-	l.markClean()
 	return nil
+}
+
+// settle notes the result of a commit.
+func (l *Log) settle(f *Flushing, err error) error {
+	switch {
+	case err != nil:
+		l.again(f)
+	case len(f.dirty) > 0:
+		l.journal.bytes, l.journal.last = l.journal.bytes+f.size, f.seq
+	}
+	return err
+}
+
+// again makes the cells of a failed commit dirty again, unless they have changed meanwhile.
+func (l *Log) again(f *Flushing) {
+	for addr, n := range f.dirty {
+		if _, changed := l.dirty[addr]; changed {
+			f.before.bytes -= n
+		} else {
+			l.dirty[addr] = n
+		}
+	}
+	l.schedule.again(f.before)
+}
+
+// append writes all dirty cells as one value to the journal.
+func (l *Log) append() error {
+	f, err := l.take()
+	if err != nil {
+		return err
+	}
+	return l.settle(f, f.commit(l.opts.Committer.Commit))
 }
 
 // markClean records that everything in the memtable is durable.

@@ -16,7 +16,7 @@ import (
 
 // Log is the write-back of a database: a memtable that readers see at once, a journal that
 // makes it durable, and the fold that moves it into the buckets. Its owner, the writer,
-// serialises all calls but Snapshot, Err, Cells and JournalCorruption.
+// serialises all calls but Snapshot, Err, Cells, JournalCorruption and Flushing.Commit.
 type Log struct {
 	opts Options
 	mem  memtable
@@ -77,6 +77,12 @@ var errBehind = errors.New("changes wait to be made durable and there is no room
 func (l *Log) Reserve() error {
 	full, flush := l.schedule.pressure(l.opts.Clock.Now())
 	err := l.Err()
+	if full && err != nil {
+		if err := l.packAll(); err != nil {
+			return err
+		}
+		full, flush = l.schedule.pressure(l.opts.Clock.Now())
+	}
 	if flush {
 		err = l.Flush() // unless full, the timer tries again after an error
 	}
@@ -86,13 +92,19 @@ func (l *Log) Reserve() error {
 	return nil
 }
 
+// Pressed reports whether Reserve has to flush, or may return an error.
+func (l *Log) Pressed() bool {
+	full, flush := l.schedule.pressure(l.opts.Clock.Now())
+	return full || flush
+}
+
 // Put makes cells visible, all at once; a later flush makes them durable. changes is false if the
 // cells only advance a checkpoint.
 func (l *Log) Put(cells map[string]Cell, changes bool) {
 	l.mem.put(cells)
-	more := 0
+	more, failing := 0, l.Err() != nil
 	for addr, c := range cells {
-		n := c.size(addr)
+		n := c.size(addr, failing)
 		more += n - l.dirty[addr]
 		l.dirty[addr] = n
 	}
@@ -143,46 +155,61 @@ func (l *Log) stopTimer() {
 	}
 }
 
-// FlushIfDue flushes if a flush is due. It is called after the timer has fired.
-func (l *Log) FlushIfDue() {
+// BeginDue begins a flush if one is due, after the timer has fired; nil if there is nothing to commit. The
+// caller calls Commit of the result, and then End.
+func (l *Log) BeginDue() *Flushing {
 	l.timer = nil
 	due, ok := l.schedule.due()
 	switch {
 	case !ok: // there was a flush since the timer was set
+		return nil
 	case l.opts.Clock.Now().Before(due):
 		l.setTimer()
-	default:
-		_ = l.Flush() // Err has the error, and it is tried again
+		return nil
 	}
+	f, err := l.begin()
+	if err != nil || f == nil {
+		l.NoteFlush(err) // it is tried again
+		return nil
+	}
+	return f
 }
 
 // Flush makes all cells durable: one value in the journal, in one small transaction. It folds if
 // the journal has grown large or old.
 func (l *Log) Flush() error {
-	err := l.flush()
+	f, err := l.begin()
+	if f != nil {
+		return l.End(f, f.commit(l.opts.Committer.Commit))
+	}
 	l.NoteFlush(err)
 	return err
 }
 
-func (l *Log) flush() error {
+// begin takes the dirty cells for a flush. If they are too many for the journal, it folds and returns nil.
+func (l *Log) begin() (*Flushing, error) {
 	if err := l.opts.Committer.Ready(); err != nil {
-		return err
+		return nil, err
 	}
 	if l.schedule.bytes > maxJournalBytes {
-		return l.Fold()
+		return nil, l.Fold()
 	}
 	l.opts.BeforeFlush()
-	if err := l.append(); err != nil {
-		return err
+	return l.take()
+}
+
+// End ends a flush with the result of its Commit. It folds if the journal has grown large or old.
+func (l *Log) End(f *Flushing, err error) error {
+	err = l.settle(f, err)
+	if err == nil {
+		err = l.opts.Committer.ResyncMeta()
 	}
-	if err := l.opts.Committer.ResyncMeta(); err != nil {
-		return err
+	if err == nil && l.foldDue() && l.opts.MayFold() {
+		l.opts.BeforeFold()
+		err = l.Fold()
 	}
-	if !l.foldDue() || !l.opts.MayFold() {
-		return nil
-	}
-	l.opts.BeforeFold()
-	return l.Fold()
+	l.NoteFlush(err)
+	return err
 }
 
 // NoteFlush records the result of a flush. After an error it sets the timer for the next try.

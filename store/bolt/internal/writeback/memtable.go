@@ -20,10 +20,11 @@ type Cell struct {
 	Pack func(key, value []byte) ([]byte, error)
 }
 
-// size returns the bytes that a cell at addr counts for until it is packed.
-func (c Cell) size(addr string) int {
+// size returns the bytes that a cell at addr counts for until it is packed: as many as it is expected to
+// have then or, while cells have to wait in memory, as many as it has there.
+func (c Cell) size(addr string, waits bool) int {
 	n := len(c.Value)
-	if c.Pack != nil {
+	if c.Pack != nil && !waits {
 		n /= packRatio
 	}
 	return n + len(addr)
@@ -95,13 +96,12 @@ func (m *memtable) cells() int {
 	return m.tree.Len()
 }
 
-// Fits reports whether the overlay and the file at epoch are one consistent state.
-//
-// An empty overlay fits any: a file by itself is a consistent state. Otherwise the file must be the
-// one that the overlay was made on, or the one that it was just folded into, because putting the
-// same cells again changes nothing.
+// Fits reports whether the overlay and the file at epoch are one consistent state: the file must be the
+// one that the overlay was made on, or the one that it was just folded into, because putting the same
+// cells again changes nothing. That goes for an empty overlay too: in a file of a later epoch a fold may be
+// half done, whose other half is in the journal and in a later overlay.
 func (o *Overlay) Fits(epoch uint64) bool {
-	return o.tree.Len() == 0 || epoch == o.epoch || o.folding && epoch == o.epoch+1
+	return epoch == o.epoch || o.folding && epoch == o.epoch+1
 }
 
 // NoOverlay returns an overlay without cells, for reads of the file alone.

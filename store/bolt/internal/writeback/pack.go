@@ -47,7 +47,7 @@ func (l *Log) Pack(addrs []string) error {
 			return fmt.Errorf("compress %s: %w", key, err)
 		}
 		packed[addr] = Cell{Value: value}
-		more := len(value) - len(x.Value)/packRatio // the packed size, less the estimate
+		more := packed[addr].size(addr, false) - l.dirty[addr] // which may be an estimate
 		l.schedule.bytes += more
 		l.dirty[addr] += more
 	}

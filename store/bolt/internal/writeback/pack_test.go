@@ -1,6 +1,8 @@
 package writeback
 
 import (
+	"errors"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -42,8 +44,32 @@ func TestPack_CellsThatChangedMeanwhile(t *testing.T) {
 	sum := 0
 	for addr, n := range l.dirty {
 		c, _ := l.Snapshot().Get(addr)
-		require.Equal(t, c.size(addr), n)
+		require.Equal(t, c.size(addr, false), n)
 		sum += n
 	}
 	require.Equal(t, sum, l.schedule.bytes)
+}
+
+// TestPut_WhileTheDiskIsFull: changes that wait in memory until the file can be written count with the bytes that
+// they have there, so that no more wait than the limit, and with the packed ones once they are packed.
+func TestPut_WhileTheDiskIsFull(t *testing.T) {
+	const object = 1 << 20
+	l := New(Options{Clock: clocktesting.NewFakeClock(start), Interval: time.Second, OnTime: func() {}, Logger: slog.New(slog.DiscardHandler)})
+	put := func(n int) {
+		addr := format.Address(format.CollectionPath("a"), []byte{byte(n)})
+		l.Put(map[string]Cell{addr: {Value: make([]byte, object), Pack: func(_, v []byte) ([]byte, error) { return v[:object/8], nil }}}, true)
+	}
+	put(0)
+	require.Less(t, l.schedule.bytes, object/2, "the file can be written")
+	l.NoteFlush(errors.New("no space left on device"))
+	puts := 1
+	for full := false; !full; puts++ {
+		put(puts)
+		full, _ = l.schedule.pressure(start)
+	}
+	require.Equal(t, maxUnflushedBytes/object+1, puts)
+	require.NoError(t, l.packAll())
+	require.Less(t, l.schedule.bytes, puts*object/7)
+	full, _ := l.schedule.pressure(start)
+	require.False(t, full)
 }

@@ -55,6 +55,15 @@ func (s *schedule) add(now time.Time, n int, changes bool) {
 // flushed records that everything is durable.
 func (s *schedule) flushed() { s.bytes, s.since, s.changes = 0, time.Time{}, false }
 
+// again undoes flushed: the changes from before it are dirty again.
+func (s *schedule) again(before schedule) {
+	s.bytes += before.bytes
+	s.changes = s.changes || before.changes
+	if !before.since.IsZero() {
+		s.since = before.since
+	}
+}
+
 // succeeded and failed record how the newest flush ended.
 func (s *schedule) succeeded() { s.retryIn, s.retryAt = 0, time.Time{} }
 
