@@ -23,6 +23,7 @@ type launch struct {
 	read       peer.Mark
 	marks      []peer.Mark
 	handler    bool
+	durable    bool     // the handler also records when changes are durable, which costs CPU
 	nodes      int      // in a fleet
 	tokens     string   // file with a token for each node; empty if all have the kubeconfig's
 	hubs       []string // kubeconfigs of the hubs that the nodes follow; empty for the apiserver
@@ -55,6 +56,8 @@ type child struct {
 	in     io.WriteCloser
 	events chan peer.Event // closed at the end of the output
 	lists  int             // complete lists, when contents was called
+
+	collector peer.Collector // at the last event
 }
 
 func startChild(binary string, l launch) (*child, error) {
@@ -67,6 +70,9 @@ func startChild(binary string, l launch) (*child, error) {
 	}
 	if l.handler {
 		args = append(args, "-handler")
+	}
+	if l.durable {
+		args = append(args, "-durable")
 	}
 	if l.nodes > 0 {
 		args = append(args, "-nodes", strconv.Itoa(l.nodes))
@@ -124,6 +130,7 @@ func (c *child) next(ctx context.Context, event string) (peer.Event, error) {
 		if e.Event != event {
 			return e, c.failed(fmt.Errorf("sent event %q instead of %q", e.Event, event))
 		}
+		c.collector = e.Collector
 		return e, nil
 	case <-ctx.Done():
 		return peer.Event{}, c.failed(fmt.Errorf("no %q: %w", event, ctx.Err()))

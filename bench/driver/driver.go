@@ -98,6 +98,9 @@ func (d *Driver) stage(ctx context.Context, st Stage) (_ result.Stage, err error
 		return result.Stage{}, fmt.Errorf("scratch folder: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(d.scratch)) }()
+	if st.Generated > 0 {
+		return d.generatedStage(ctx, st)
+	}
 	s, err := startServer(ctx, d.scratch, st, d.log)
 	if err != nil {
 		return result.Stage{}, err
@@ -125,6 +128,11 @@ func (d *Driver) stage(ctx context.Context, st Stage) (_ result.Stage, err error
 			return done, fmt.Errorf("scratch folder: %w", err)
 		}
 		if done.Restarts, err = d.restarts(ctx, s, *st.Restart); err != nil {
+			return done, err
+		}
+	}
+	if st.Live > 0 {
+		if done.Live, err = s.live(ctx, st.Live); err != nil {
 			return done, err
 		}
 	}

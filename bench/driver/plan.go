@@ -12,13 +12,16 @@ const (
 	Restart1  = "restart-1"       // 1 % of the objects have changed
 	Restart10 = "restart-10"      // 10 % have changed
 	Handled   = "restart-handler" // 1 % have changed, and a handler receives every object
-	Expired   = "expired"         // 1 % have changed, and the server has no history: 410
+
+	FirstHandled = "first-handler" // no stored data, and a handler receives every object
+	Expired      = "expired"       // 1 % have changed, and the server has no history: 410
 )
 
 // The peers. Agent is the snapcache program; the others are cmd/peer's.
 const (
 	Agent             = "agent"
 	LibraryBolt       = "library-bolt"
+	LibraryLimited    = "library-bolt-64MiB" // under GOMEMLIMIT=64MiB
 	LibraryMemory     = "library-memory"
 	Typed             = "typed"
 	TypedTrimmed      = "typed-trimmed"
@@ -49,12 +52,16 @@ type Stage struct {
 	Name   string
 	Pods   int
 	Others int // of each other resource, so that all resources are cached; 0 for only pods
-	Rounds []Round
+	// Generated is the number of pods of a stage without a control plane: the durable library, with a handler, lists
+	// them from a server that makes them up.
+	Generated int
+	Rounds    []Round
 	// Streams are changes at a rate, with each of the peers by itself.
 	Streams []Stream
 	Fleets  []Fleet
-	API     *API    // nil for none
-	Return  *Return // nil for none
+	API     *API          // nil for none
+	Live    time.Duration // of each kind of reads without a cache
+	Return  *Return       // nil for none
 	Restart *Restart
 }
 
@@ -144,6 +151,24 @@ var Plans = map[string]Plan{
 			Rounds:  slices.Concat(rounds(First, 3, core), rounds(Handled, 3, []string{LibraryBolt, Typed})),
 			Streams: streams(100, 10*time.Second, 3, LibraryBolt, Typed),
 		}},
+	},
+	// Half an hour: the durable library beside informers that hold all objects in memory, at 100,000 pods, and
+	// alone at up to a million.
+	"library-100000": {
+		Name: "library-100000", Settle: 3 * time.Second,
+		Stages: []Stage{
+			{Name: "generated-20000", Generated: 20_000},
+			{Name: "generated-100000", Generated: 100_000},
+			{Name: "pods-100000", Pods: 100_000, Rounds: slices.Concat(
+				rounds(First, 1, []string{Typed, TypedTrimmed, Metadata, ControllerRuntime, LibraryBolt}),
+				rounds(FirstHandled, 1, []string{Typed, LibraryLimited, LibraryBolt}), rounds(Restart1, 1, []string{LibraryBolt}),
+				rounds(Handled, 2, []string{LibraryBolt, Typed}), rounds(Expired, 1, []string{LibraryBolt, Typed}),
+			), Streams: slices.Concat(
+				streams(100, 10*time.Second, 2, LibraryBolt, Typed), streams(100, 10*time.Second, 1, LibraryLimited, Metadata),
+			), Live: 4 * time.Second},
+			{Name: "generated-1000000", Generated: 1_000_000},
+			{Name: "pods-20000", Pods: 20_000, Rounds: rounds(FirstHandled, 1, []string{LibraryBolt, Typed})},
+		},
 	},
 	// A quarter of an hour: the agent's Kubernetes API beside the kube-apiserver's. Each change reaches
 	// 100 of the watches of a namespace, or all watches of all pods.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/snapcache/snapcache/bench/measure"
+	"github.com/snapcache/snapcache/bench/peer"
 	"github.com/snapcache/snapcache/bench/result"
 	"golang.org/x/sync/errgroup"
 )
@@ -32,7 +33,7 @@ func (d *Driver) stream(ctx context.Context, s *server, number int, st Stream) (
 	for _, name := range st.Peers {
 		p, _, err := d.measured(ctx, s, launch{
 			name: name, dir: filepath.Join(d.scratch, name), kubeconfig: s.kubeconfig, resources: s.resources,
-			read: s.readMark(), marks: marks, handler: true,
+			read: s.readMark(), marks: marks, handler: true, durable: st.Durable,
 		})
 		if err != nil {
 			return nil, fmt.Errorf("changes for %s: %w", name, err)
@@ -42,10 +43,13 @@ func (d *Driver) stream(ctx context.Context, s *server, number int, st Stream) (
 			return nil, err
 		}
 	}
-	before := make([]usage, len(subjects))
+	before, collectors := make([]usage, len(subjects)), make([]peer.Collector, len(subjects))
 	for i, p := range subjects {
 		if before[i], err = usageOf(p); err != nil {
 			return nil, err
+		}
+		if c, ok := p.(*child); ok {
+			collectors[i] = c.collector
 		}
 	}
 	began := time.Now()
@@ -74,9 +78,13 @@ func (d *Driver) stream(ctx context.Context, s *server, number int, st Stream) (
 			return nil, err
 		}
 		r := &all[i]
+		if c, ok := p.(*child); ok {
+			r.Collector = c.collector.Share(collectors[i])
+		}
 		r.Seconds, r.CPU, r.WrittenBytes = time.Since(began).Seconds(), u.cpu-before[i].cpu, u.written-before[i].written
-		d.log("%3.0f changes/s    %-18s handled %6.1f ms, p99 %6.1f; durable %6.1f s, p99 %6.1f; %9d bytes written",
-			st.Rate, r.Peer, 1e3*r.Handled.P50, 1e3*r.Handled.P99, r.Durable.P50, r.Durable.P99, r.WrittenBytes)
+		d.log("%3.0f changes/s    %-18s handled %6.1f ms, p99 %6.1f; durable %6.1f s, p99 %6.1f; %9d bytes written; "+
+			"cpu %4.2f s, garbage collector %2.0f %%", st.Rate, r.Peer, 1e3*r.Handled.P50, 1e3*r.Handled.P99,
+			r.Durable.P50, r.Durable.P99, r.WrittenBytes, r.CPU, 100*r.Collector)
 	}
 	return all, nil
 }

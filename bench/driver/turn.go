@@ -30,15 +30,41 @@ func (d *Driver) begin(l launch) (subject, error) {
 // measured starts a peer, waits until it is caught up and settled, and returns it running, with the
 // cost. Its content is compared with the server's.
 func (d *Driver) measured(ctx context.Context, s *server, l launch) (_ subject, c result.Cost, err error) {
-	traffic, err := s.network.Traffic()
-	if err != nil {
-		return nil, c, err
-	}
 	server, err := s.cpu()
 	if err != nil {
 		return nil, c, err
 	}
 	began := time.Now()
+	p, c, err := d.started(ctx, s.network, l)
+	if err != nil {
+		return nil, c, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.kill())
+		}
+	}()
+	used, err := s.cpu()
+	if err != nil {
+		return nil, c, err
+	}
+	c.ServerCPU = used - server - s.idle*time.Since(began).Seconds()
+	want := s.contents()
+	if l.nodes > 0 { // a fleet caches only some of the resources
+		want = map[string]peer.Content{}
+		for _, r := range l.resources {
+			want[r.Name] = s.contents()[r.Name]
+		}
+	}
+	return p, c, check(ctx, p, want)
+}
+
+// started is measured, without the server's part.
+func (d *Driver) started(ctx context.Context, network *measure.Network, l launch) (_ subject, c result.Cost, err error) {
+	traffic, err := network.Traffic()
+	if err != nil {
+		return nil, c, err
+	}
 	p, err := d.begin(l)
 	if err != nil {
 		return nil, c, err
@@ -48,7 +74,9 @@ func (d *Driver) measured(ctx context.Context, s *server, l launch) (_ subject, 
 			err = errors.Join(err, p.kill())
 		}
 	}()
-	if err := d.awaitCaughtUp(ctx, p, &c); err != nil {
+	peak := watchPeak(p.pid())
+	defer func() { c.PeakOwn = peak() }()
+	if err := d.awaitCaughtUp(ctx, p, l, &c); err != nil {
 		return nil, c, err
 	}
 	select {
@@ -59,20 +87,37 @@ func (d *Driver) measured(ctx context.Context, s *server, l launch) (_ subject, 
 	if err := d.settled(p, l, &c); err != nil {
 		return nil, c, err
 	}
-	after, err := s.network.Traffic()
-	if err != nil {
-		return nil, c, err
-	}
+	after, err := network.Traffic()
 	c.Traffic = after.Since(traffic)
-	used, err := s.cpu()
-	if err != nil {
-		return nil, c, err
-	}
-	c.ServerCPU = used - server - s.idle*time.Since(began).Seconds()
-	return p, c, d.check(ctx, s, p, l)
+	return p, c, err
 }
 
-func (d *Driver) awaitCaughtUp(ctx context.Context, p subject, c *result.Cost) error {
+// watchPeak follows the memory of a process. The function that it returns ends that, and returns the highest
+// [measure.Memory.Own].
+func watchPeak(pid int) (end func() int64) {
+	const look = 10 * time.Millisecond
+	stop, peak := make(chan struct{}), make(chan int64)
+	go func() {
+		var highest int64
+		for {
+			if m, err := measure.ReadMemory(pid); err == nil { // it may have ended
+				highest = max(highest, m.Own())
+			}
+			select {
+			case <-time.After(look):
+			case <-stop:
+				peak <- highest
+				return
+			}
+		}
+	}()
+	return func() int64 {
+		close(stop)
+		return <-peak
+	}
+}
+
+func (d *Driver) awaitCaughtUp(ctx context.Context, p subject, l launch, c *result.Cost) error {
 	at, err := p.await(ctx, peer.Read)
 	if err != nil {
 		return err
@@ -84,6 +129,15 @@ func (d *Driver) awaitCaughtUp(ctx context.Context, p subject, c *result.Cost) e
 	c.CaughtUpSeconds = at.Seconds()
 	cpu, err := measure.CPU(p.pid())
 	c.CaughtUpCPU = cpu.Seconds()
+	child, ok := p.(*child)
+	if err != nil || !ok {
+		return err
+	}
+	if l.handler {
+		at, err = p.await(ctx, peer.Handled)
+		c.HandledSeconds = at.Seconds()
+	}
+	c.Collector = child.collector.Share(peer.Collector{})
 	return err
 }
 
@@ -104,18 +158,11 @@ func (d *Driver) settled(p subject, l launch, c *result.Cost) error {
 	return err
 }
 
-// check compares a peer's content with the server's.
-func (d *Driver) check(ctx context.Context, s *server, p subject, l launch) error {
+// check compares a peer's content with the wanted one.
+func check(ctx context.Context, p subject, want map[string]peer.Content) error {
 	got, err := p.contents(ctx)
 	if err != nil {
 		return err
-	}
-	want := s.contents()
-	if l.nodes > 0 { // a fleet caches only some of the resources
-		want = map[string]peer.Content{}
-		for _, r := range l.resources {
-			want[r.Name] = s.contents()[r.Name]
-		}
 	}
 	if !maps.Equal(want, got) {
 		return p.failed(fmt.Errorf("its objects differ from the server's: %v, not %v", got, want))
@@ -155,9 +202,9 @@ func (d *Driver) round(ctx context.Context, s *server, number int, r Round) ([]r
 	for _, name := range r.Peers {
 		l := launch{
 			name: name, dir: filepath.Join(d.scratch, name), kubeconfig: s.kubeconfig, resources: s.resources,
-			read: s.readMark(), marks: marks, handler: r.Scenario == Handled,
+			read: s.readMark(), marks: marks, handler: r.Scenario == Handled || r.Scenario == FirstHandled,
 		}
-		if r.Scenario == First {
+		if r.Scenario == First || r.Scenario == FirstHandled {
 			if err := os.RemoveAll(l.dir); err != nil {
 				return nil, fmt.Errorf("forget what %s has stored: %w", name, err)
 			}
@@ -172,8 +219,9 @@ func (d *Driver) round(ctx context.Context, s *server, number int, r Round) ([]r
 		if err := p.stop(); err != nil {
 			return nil, err
 		}
-		d.log("%-16s %-18s read %6.3f s, caught up %7.3f s, %9d bytes, cpu %6.2f s, server's %6.2f s, peak %5d MB",
-			r.Scenario, name, cost.ReadSeconds, cost.CaughtUpSeconds, cost.Received, cost.CaughtUpCPU, cost.ServerCPU, cost.Peak>>20)
+		d.log("%-16s %-18s read %6.3f s, caught up %7.3f s, %9d bytes, cpu %6.2f s, server's %6.2f s, peak %5d MB, own %5d MB, settled %5d MB",
+			r.Scenario, name, cost.ReadSeconds, cost.CaughtUpSeconds, cost.Received, cost.CaughtUpCPU, cost.ServerCPU,
+			cost.Peak>>20, cost.PeakOwn>>20, cost.Own()>>20)
 		turns = append(turns, result.Turn{Scenario: r.Scenario, Peer: name, Round: number, Changed: changed, Cost: cost})
 	}
 	return turns, nil

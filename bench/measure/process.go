@@ -28,7 +28,12 @@ type Memory struct {
 	Peak int64 `json:"peakBytes"` // peak of the resident memory (VmHWM)
 	Anon int64 `json:"anonBytes"` // resident and private (RssAnon)
 	File int64 `json:"fileBytes"` // resident pages of files, which the kernel may take back (RssFile)
+
+	Tables int64 `json:"tablesBytes,omitempty"` // of pages (VmPTE)
 }
+
+// Own returns the memory of the process that is not a file's: heap, stacks and page tables.
+func (m Memory) Own() int64 { return m.Anon + m.Tables }
 
 // ReadMemory returns the memory of a living process.
 func ReadMemory(pid int) (Memory, error) {
@@ -38,7 +43,7 @@ func ReadMemory(pid int) (Memory, error) {
 		return Memory{}, fmt.Errorf("memory: %w", err)
 	}
 	var m Memory
-	for field, to := range map[string]*int64{"VmHWM": &m.Peak, "RssAnon": &m.Anon, "RssFile": &m.File} {
+	for field, to := range map[string]*int64{"VmHWM": &m.Peak, "RssAnon": &m.Anon, "RssFile": &m.File, "VmPTE": &m.Tables} {
 		text := strings.TrimSuffix(value(b, field), " kB")
 		kb, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {

@@ -20,6 +20,7 @@ const (
 const (
 	Read     = "read"      // the first correct read
 	CaughtUp = "caught-up" // everything is equal to the server's state
+	Handled  = "handled"   // the handlers have received every object; only of a peer with handlers
 )
 
 // Event is sent by a peer. Its name is one of the constants.
@@ -35,6 +36,23 @@ type Event struct {
 	// the seconds to the commit that made it durable, if there was one.
 	Handled []float64 `json:"handled,omitempty"`
 	Durable []float64 `json:"durable,omitempty"`
+
+	Collector Collector `json:"collector"`
+}
+
+// Collector is the CPU time of Go's garbage collector and of the whole process since its start, in seconds, as
+// runtime/metrics estimates them.
+type Collector struct {
+	Collector float64 `json:"collector"`
+	Process   float64 `json:"process"`
+}
+
+// Share returns the collector's part of the time since an earlier state; 0 if no time is known.
+func (c Collector) Share(since Collector) float64 {
+	if c.Process <= since.Process {
+		return 0
+	}
+	return (c.Collector - since.Collector) / (c.Process - since.Process)
 }
 
 // Stamp is the annotation with the time of a change, in nanoseconds since 1970.

@@ -1,7 +1,6 @@
 package report
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -83,18 +82,13 @@ func TestAPITargets(t *testing.T) {
 }
 
 func TestAPIPage(t *testing.T) {
-	dir := t.TempDir()
-	require.NoError(t, Write(apiExample(), dir))
-	require.NoFileExists(t, filepath.Join(dir, "side-by-side.md"), "of a run of the API alone")
-	page, err := os.ReadFile(filepath.Join(dir, "api.md"))
-	require.NoError(t, err)
-	require.NotContains(t, string(page), "NaN")
-	require.NotContains(t, string(page), "%!")
-	require.Contains(t, string(page), "| list, JSON: CPU | 1.0 s (1.0 s to 50.0 s) | kube-apiserver 4.0 s (4.0 s to 200.0 s) | at most 0.25x | 0.25x | reached |")
-	require.Contains(t, string(page), "- **watches of a namespace**: 1,000, and 100 changes a second, each of which reaches 10 of them.\n")
-	require.Contains(t, string(page), "| get, most recent: CPU | agent | 100 µs (100 µs to 5.0 ms) |")
-	require.False(t, strings.Contains(string(page), "agent before"), "no earlier program was compared")
-	requireTables(t, string(page))
+	dir, page := written(t, apiExample(), "api.md")
+	require.Contains(t, page, "| list, JSON: CPU | 1.0 s (1.0 s to 50.0 s) | "+
+		"kube-apiserver 4.0 s (4.0 s to 200.0 s) | at most 0.25x | 0.25x | reached |")
+	require.Contains(t, page, "- **watches of a namespace**: 1,000, and 100 changes a second, each of which reaches 10 of them.\n")
+	require.Contains(t, page, "| get, most recent: CPU | agent | 100 µs (100 µs to 5.0 ms) |")
+	require.False(t, strings.Contains(page, "agent before"), "no earlier program was compared")
+	requireTables(t, page)
 	compared := apiExample()
 	what := "without clients: CPU of a first sync"
 	for _, of := range []string{driver.AgentNoAPI, driver.AgentAPI, driver.AgentBefore} {

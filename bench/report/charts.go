@@ -106,7 +106,12 @@ func bars(st *result.Stage, scenario string, m metric, title string, scale float
 	}
 	p.NominalY(names...)
 	p.Y.Min, p.Y.Max = -0.6, float64(len(names))-0.4
-	canvas := vgsvg.New(8*vg.Inch, vg.Length(1+0.32*float64(len(names)))*vg.Inch)
+	return svg(p, vg.Length(1+0.32*float64(len(names)))*vg.Inch)
+}
+
+// svg draws a picture of a height.
+func svg(p *plot.Plot, height vg.Length) ([]byte, error) {
+	canvas := vgsvg.New(8*vg.Inch, height)
 	p.Draw(draw.Crop(draw.New(canvas), vg.Inch/2, -vg.Inch/4, 0, 0))
 	var b bytes.Buffer
 	if _, err := canvas.WriteTo(&b); err != nil {

@@ -19,7 +19,10 @@ var (
 	clientCPU    = metric{"CPU", func(c result.Cost) float64 { return c.SettledCPU }, seconds}
 	serverCPU    = metric{"apiserver's CPU", func(c result.Cost) float64 { return c.ServerCPU }, seconds}
 	peakMemory   = metric{"peak memory", func(c result.Cost) float64 { return float64(c.Peak) }, size}
-	settledAnon  = metric{"settled, own", func(c result.Cost) float64 { return float64(c.Anon) }, size}
+	settledAnon  = metric{"settled, own", func(c result.Cost) float64 { return float64(c.Own()) }, size}
+	peakOwn      = metric{"peak, own", func(c result.Cost) float64 { return float64(c.PeakOwn) }, size}
+	handledTime  = metric{"all handled", func(c result.Cost) float64 { return c.HandledSeconds }, seconds}
+	collector    = metric{"garbage collector, of the CPU", func(c result.Cost) float64 { return c.Collector }, percent}
 	settledFile  = metric{"settled, of files", func(c result.Cost) float64 { return float64(c.File) }, size}
 	onDisk       = metric{"on disk", func(c result.Cost) float64 { return float64(c.DiskBytes) }, size}
 	writtenDisk  = metric{"written", func(c result.Cost) float64 { return float64(c.WrittenBytes) }, size}
@@ -29,6 +32,9 @@ var (
 
 // costs are the metrics of a start, in the order of the columns.
 var costs = []metric{readTime, caughtUpTime, received, clientCPU, serverCPU, peakMemory, settledAnon, settledFile, onDisk, writtenDisk}
+
+// laterCosts are shown as far as they were measured.
+var laterCosts = []metric{peakOwn, handledTime, collector}
 
 // stage returns a stage by name, or nil.
 func stage(run *result.Run, name string) *result.Stage {

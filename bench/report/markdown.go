@@ -14,9 +14,7 @@ import (
 )
 
 // explained describes the peers and scenarios.
-const explained = `Each peer is a process of its own, started again for each figure. All go through one network, which
-counts bytes of TCP's payload: with TLS, and with gzip where a peer asks for it.
-
+const explained = alike + `
 | peer | |
 |---|---|
 | agent | ` + "`snapcache run`" + `, read through its socket. It drops managedFields, as it does by default |
@@ -29,23 +27,32 @@ counts bytes of TCP's payload: with TLS, and with gzip where a peer asks for it.
 | metadata | client-go's factory of metadata informers: objects without spec and status |
 | controller-runtime | its cache with its defaults |
 
-- **first correct read**: from the start of the process to the first answer that has an object as the
+` + scenarios + `- The agent's random wait before the first request (` + "`resumeJitter`" + `) is off, and client-go's limit of requests too.
+`
+
+// alike and scenarios are of all peers.
+const (
+	alike = `Each peer is a process of its own, started again for each figure. All go through one network, which
+counts bytes of TCP's payload: with TLS, and with gzip if a peer asks for it.
+`
+	scenarios = `- **first correct read**: from the start of the process to the first answer that has an object as the
   server has it. It is an object that did not change.
 - **caught up**: from the start of the process until the cache holds the last change that was made at
   the server before, and has synced. After the measurement keys and resourceVersions of all objects
   are compared with the server's.
 - **restart-0**: nothing but this last object has changed since the peer ended; **restart-1** and
   **restart-10**: 1 % and 10 % of the objects have. To a cache without a store all of these are a first
-  sync. **restart-handler**: 1 %, and a handler is told of each object. **expired**: 1 %, and the
+  sync. **restart-handler**: 1 %, and a handler receives each object, and puts its key on a work queue. **expired**: 1 %, and the
   server remembers nothing of before (410).
 - **CPU** of the client is until the end of the measurement. From the apiserver's, what it takes with
   no client connected is taken off; about nothing may come out below nothing.
 - The apiserver collects its garbage before each start, else that would be part of some figures and not
   of others: it takes as long as a restart of the agent.
-- **settled**: resident memory at the end of the measurement, the process's own and that of files apart.
-  The kernel may take back pages of files.
-- The agent's random wait before the first request (` + "`resumeJitter`" + `) is off, and client-go's limit of requests too.
+- **settled**: resident memory at the end of the measurement, the process's own and the pages of files, which
+  the kernel may take back. Its own are heap, stacks and page tables. **peak, own** is their highest value, looked at every
+  10 ms; peak memory has the pages of files too.
 `
+)
 
 // Markdown returns side-by-side.md. charts are the file names of its pictures.
 func Markdown(run *result.Run, charts []string) string {
@@ -90,9 +97,12 @@ func pictures(b *strings.Builder, charts []string) {
 // versions describes the subject, time and machine of a run.
 func versions(b *strings.Builder, run *result.Run) {
 	m := run.Machine
-	b.WriteString("| | |\n|---|---|\n")
+	b.WriteString("| | of this run |\n|---|---|\n")
 	fmt.Fprintf(b, "| command | `%s` |\n| when | %s, %.0f minutes |\n", run.Command, run.Started.UTC().Format("2006-01-02 15:04 MST"), run.Ended.Sub(run.Started).Minutes())
 	fmt.Fprintf(b, "| machine | %d CPUs, %s; %s of memory; Linux %s, %s, %s |\n", m.CPUs, m.Model, humanize.IBytes(uint64(m.MemoryBytes)), m.Kernel, m.Platform, m.Go)
+	if run.Note != "" {
+		fmt.Fprintf(b, "| note | %s |\n", run.Note)
+	}
 	for _, name := range slices.Sorted(maps.Keys(run.Versions)) {
 		fmt.Fprintf(b, "| %s | %s |\n", name, run.Versions[name])
 	}
@@ -128,17 +138,23 @@ func stageSection(b *strings.Builder, st *result.Stage) {
 	}
 	b.WriteString(". Medians, and from where to where the rounds go.\n")
 	for _, scenario := range unique(st.Turns, func(t result.Turn) string { return t.Scenario }) {
+		columns := slices.Clone(costs)
+		for _, m := range laterCosts { // which older figures lack
+			if slices.ContainsFunc(st.Turns, func(t result.Turn) bool { return t.Scenario == scenario && m.of(t.Cost) > 0 }) {
+				columns = append(columns, m)
+			}
+		}
 		fmt.Fprintf(b, "\n### %s\n\n| |", scenario)
-		for _, m := range costs {
+		for _, m := range columns {
 			b.WriteString(" " + m.name + " |")
 		}
-		b.WriteString("\n|---|" + strings.Repeat("---|", len(costs)) + "\n")
+		b.WriteString("\n|---|" + strings.Repeat("---|", len(columns)) + "\n")
 		for _, peer := range unique(st.Turns, func(t result.Turn) string { return t.Peer }) {
 			if spread(st, scenario, peer, readTime).Count == 0 {
 				continue
 			}
 			b.WriteString("| " + peer + " |")
-			for _, m := range costs {
+			for _, m := range columns {
 				b.WriteString(" " + withSpread(spread(st, scenario, peer, m), m.text) + " |")
 			}
 			b.WriteString("\n")
@@ -159,7 +175,7 @@ func streamTable(b *strings.Builder, st *result.Stage) {
 		"is called (of the agent: until it comes from `changes --follow`), and until a commit has made it durable, to\n" +
 		"some 20 ms. What is written does not have the end of the process in it, nor a fold of the journal where none\n" +
 		"fell into this time: see [performance.md](../performance.md#bytes-written) for the long run.\n\n" +
-		"| changes a second | peer | changes | handled, median | p99 | durable, median | p99 | written for a change | CPU for a change |\n|---|---|---|---|---|---|---|---|---|\n")
+		"| changes a second | peer | changes | handled, median | p99 | durable, median | p99 | written for a change | CPU for a change | Go's garbage collector, of the CPU |\n" + strings.Repeat("|---", 10) + "|\n")
 	type key struct {
 		rate   float64
 		peer   string
@@ -196,7 +212,8 @@ func streamTable(b *strings.Builder, st *result.Stage) {
 			row = append(row, "-", "-")
 		}
 		row = append(row, withSpread(of(func(s result.Stream) float64 { return float64(s.WrittenBytes) / float64(s.Changes) }), size),
-			withSpread(of(func(s result.Stream) float64 { return s.CPU / float64(s.Changes) }), seconds))
+			withSpread(of(func(s result.Stream) float64 { return s.CPU / float64(s.Changes) }), seconds),
+			withSpread(of(func(s result.Stream) float64 { return s.Collector }), percent))
 		b.WriteString("| " + strings.Join(row, " | ") + " |\n")
 	}
 }

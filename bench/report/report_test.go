@@ -124,6 +124,20 @@ func TestTargetsNegativeFigure(t *testing.T) {
 	t.Fatal("no target has a floor")
 }
 
+// written writes a run that has a page of its own to a directory, and returns both.
+func written(t *testing.T, run *result.Run, name string) (dir, page string) {
+	t.Helper()
+	dir = t.TempDir()
+	require.NoError(t, Write(run, dir))
+	require.NoFileExists(t, filepath.Join(dir, "side-by-side.md"))
+	b, err := os.ReadFile(filepath.Join(dir, name))
+	require.NoError(t, err)
+	page = string(b)
+	require.NotContains(t, page, "NaN")
+	require.NotContains(t, page, "%!")
+	return dir, page
+}
+
 func TestMarkdown(t *testing.T) {
 	page := Markdown(example(), []string{"side-by-side/bytes.svg"})
 	require.NotContains(t, page, "NaN")

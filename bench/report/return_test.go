@@ -1,7 +1,6 @@
 package report
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
 
@@ -53,14 +52,7 @@ func TestReturnTargets(t *testing.T) {
 }
 
 func TestReturnPage(t *testing.T) {
-	dir := t.TempDir()
-	require.NoError(t, Write(returnExample(), dir))
-	require.NoFileExists(t, filepath.Join(dir, "side-by-side.md"))
-	b, err := os.ReadFile(filepath.Join(dir, "fleet.md"))
-	require.NoError(t, err)
-	page := string(b)
-	require.NotContains(t, page, "NaN")
-	require.NotContains(t, page, "%!")
+	dir, page := written(t, returnExample(), "fleet.md")
 	require.Contains(t, page, "| apiserver's CPU for a node | an account each: 10 ms | client-go on the apiserver 5.0 s | at most 1/500 | 1/500 | reached |")
 	require.Contains(t, page, "only 10 nodes do, 10.0 times fewer")
 	require.Contains(t, page, "| 100,000 | agents on hubs, an account each | 98 | 100 GB | 17 min | 40.8 s | 1.1 GB | 2 min |")

@@ -28,6 +28,14 @@ func size(n float64) string {
 	return humanize.Bytes(uint64(n))
 }
 
+// percent formats a share; 0 is one that was not measured.
+func percent(share float64) string {
+	if share == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.0f %%", 100*share)
+}
+
 // number formats a number of things.
 func number(n float64) string { return humanize.Comma(int64(math.Round(n))) }
 

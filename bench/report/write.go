@@ -10,12 +10,18 @@ import (
 
 // Write writes the charts, the raw figures, fleets.md and side-by-side.md to a directory; of a run of
 // the Kubernetes API alone only api.md and its figures, of a fleet that comes back fleet.md and its
-// figures, and of a restarted server return.md and its figures. The pages come last, so that they are never newer than their content. Their links expect the
+// figures, of a restarted server return.md and its figures, and of the library at 100,000 objects library.md, its chart and its
+// figures. The pages come last, so that they are never newer than their content. Their links expect the
 // directory to be docs/bench.
 func Write(run *result.Run, dir string) error {
 	if st := apiStage(run); st != nil {
 		if err := writePage(run, dir, "api", API(run, st)); err != nil || len(st.Turns) == 0 {
 			return err
+		}
+	}
+	for i := range run.Stages {
+		if len(run.Stages[i].Live) > 0 {
+			return writeLibrary(run, dir)
 		}
 	}
 	if st := returnStage(run); st != nil {

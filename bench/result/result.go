@@ -13,6 +13,7 @@ import (
 // Run is one run on one machine.
 type Run struct {
 	Command  string            `json:"command"`
+	Note     string            `json:"note,omitempty"` // about the conditions of the run
 	Started  time.Time         `json:"started"`
 	Ended    time.Time         `json:"ended"`
 	Machine  Machine           `json:"machine"`
@@ -43,6 +44,7 @@ type Stage struct {
 	Streams []Stream `json:"streams,omitempty"`
 	Fleets  []Fleet  `json:"fleets,omitempty"`
 	API     []Figure `json:"api,omitempty"`
+	Live    []Figure `json:"live,omitempty"` // reads without a cache
 	Returns []Return `json:"returns,omitempty"`
 
 	Restarts []Restart `json:"restarts,omitempty"`
@@ -60,14 +62,21 @@ type Figure struct {
 type Cost struct {
 	ReadSeconds     float64 `json:"readSeconds"`     // from the start of the process to the first correct read
 	CaughtUpSeconds float64 `json:"caughtUpSeconds"` // and to the last change at the server
+
+	HandledSeconds float64 `json:"handledSeconds,omitempty"` // and until handlers had received every object
 	// CPU seconds of the client until it was caught up, and until the end of the measurement.
 	CaughtUpCPU float64 `json:"caughtUpCPU"`
 	SettledCPU  float64 `json:"settledCPU"`
 	ServerCPU   float64 `json:"serverCPU"` // of the apiserver, until the end of the measurement, without its idle load
 	measure.Traffic
-	measure.Memory       // at the end
-	WrittenBytes   int64 `json:"writtenBytes"`
-	DiskBytes      int64 `json:"diskBytes"` // of all its files, at the end
+	measure.Memory // at the end
+	// PeakOwn is the highest [measure.Memory.Own], looked at every few milliseconds.
+	PeakOwn int64 `json:"peakOwnBytes,omitempty"`
+	// Collector is the share of Go's garbage collector in the CPU time of the client, until it was caught up and, with
+	// handlers, until these had received every object.
+	Collector    float64 `json:"collector,omitempty"`
+	WrittenBytes int64   `json:"writtenBytes"`
+	DiskBytes    int64   `json:"diskBytes"` // of all its files, at the end
 }
 
 // Turn is one start of one peer.
@@ -94,6 +103,7 @@ type Stream struct {
 
 	CPU          float64 `json:"cpu"` // seconds, of the client
 	WrittenBytes int64   `json:"writtenBytes"`
+	Collector    float64 `json:"collector,omitempty"` // share of Go's garbage collector in the client's CPU time
 }
 
 // Delay summarises delays, in seconds.

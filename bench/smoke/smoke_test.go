@@ -31,16 +31,10 @@ func TestSmoke(t *testing.T) {
 	require.Equal(t, run.Stages, again.Stages, "a repeated run continues after its complete stages")
 
 	require.NoError(t, report.Write(run, out))
-	page, err := os.ReadFile(filepath.Join(out, "side-by-side.md"))
-	require.NoError(t, err)
-	require.NotContains(t, string(page), "NaN")
-	fleets, err := os.ReadFile(filepath.Join(out, "fleets.md"))
-	require.NoError(t, err)
-	require.NotContains(t, string(fleets), "NaN")
+	pageOf(t, out, "side-by-side.md")
+	pageOf(t, out, "fleets.md")
 	require.FileExists(t, filepath.Join(out, "side-by-side", "first-read.svg"))
-	page, err = os.ReadFile(filepath.Join(out, "api.md"))
-	require.NoError(t, err)
-	require.NotContains(t, string(page), "not measured")
+	require.NotContains(t, pageOf(t, out, "api.md"), "not measured")
 	var read result.Run
 	require.NoError(t, result.Read(filepath.Join(out, "side-by-side.json"), &read))
 	require.Equal(t, run.Stages, read.Stages)
@@ -62,7 +56,7 @@ func requireStage(t *testing.T, plan driver.Stage, st result.Stage) {
 	require.Len(t, st.Turns, turns)
 	for _, x := range st.Turns {
 		requireCost(t, x.Scenario+" of "+x.Peer, x.Cost)
-		stored := x.Peer == driver.Agent || x.Peer == driver.LibraryBolt
+		stored := x.Peer == driver.Agent || x.Peer == driver.LibraryBolt || x.Peer == driver.LibraryLimited
 		require.Equal(t, stored, x.DiskBytes > 0, "%s: on disk", x.Peer)
 		first := st.Turns[0] // of the agent
 		switch resumes := x.Scenario == driver.Restart0; {
@@ -112,4 +106,13 @@ func requireCost(t *testing.T, name string, c result.Cost) {
 	require.Positive(t, c.File, name)
 	require.GreaterOrEqual(t, c.Peak, c.Anon, name)
 	require.False(t, math.IsNaN(c.ServerCPU), name)
+}
+
+// pageOf reads a page of a report, whose figures must be numbers.
+func pageOf(t *testing.T, dir, name string) string {
+	t.Helper()
+	page, err := os.ReadFile(filepath.Join(dir, name))
+	require.NoError(t, err)
+	require.NotContains(t, string(page), "NaN", name)
+	return string(page)
 }

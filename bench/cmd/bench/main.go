@@ -26,14 +26,16 @@ func main() {
 }
 
 func run() error {
-	name := flag.String("plan", "standard", "the `plan`: standard, full, library, api, fleet, return or smoke")
+	name := flag.String("plan", "standard", "the `plan`: standard, full, library, library-100000, api, fleet, return or smoke")
 	dir := flag.String("dir", "../.build/bench", "the `directory` for an incomplete run")
 	out := flag.String("out", "../docs/bench", "the `directory` for the pages, charts and figures")
 	command := flag.String("command", "go run ./cmd/bench", "the `command` that makes this run, for the pages")
-	again := flag.Bool("again", false, "write the pages and charts again from side-by-side.json, or with -plan api, fleet or return from api.json, fleet.json or return.json, without a run")
+	again := flag.Bool("again", false, "write the pages and charts again from side-by-side.json, "+
+		"or with -plan api, fleet, return or library-100000 from the figures of its page, without a run")
 	nodes := flag.Int("nodes", 0, "the `number` of nodes of plan fleet that follow hubs; 0 for the plan's")
 	listing := flag.Int("listing", 0, "the `number` of nodes of plan fleet that list at the kube-apiserver; 0 for the plan's")
 	hubs := flag.Int("hubs", 0, "the `number` of hubs of plan fleet; 0 for the plan's")
+	note := flag.String("note", "", "a `sentence` about the conditions of the run, for the pages; with -again, too")
 	before := flag.String("before", "", "a snapcache `program` of an earlier revision, which plan api compares too")
 	flag.Parse()
 	if *again {
@@ -41,10 +43,13 @@ func run() error {
 		figures := "side-by-side.json"
 		if *name == "api" || *name == "fleet" || *name == "return" {
 			figures = *name + ".json"
+		} else if *name == "library-100000" {
+			figures = "library.json"
 		}
 		if err := result.Read(filepath.Join(*out, figures), &r); err != nil {
 			return err
 		}
+		r.Note = cmp.Or(*note, r.Note)
 		return report.Write(&r, *out)
 	}
 	plan, ok := driver.Plans[*name]
@@ -64,7 +69,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	r.Command = *command
+	r.Command, r.Note = *command, *note
 	if err := report.Write(r, *out); err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/snapcache/snapcache/bench/peer"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -12,6 +13,7 @@ import (
 // peers are all kinds of caches, by name. With a nil d there are no handlers.
 var peers = map[string]func(ctx context.Context, s settings, d *delays) (*cached, error){
 	"library-bolt":       libraryOnBolt,
+	"library-bolt-64MiB": libraryInLimit,
 	"library-memory":     libraryInMemory,
 	"typed":              typed,
 	"typed-trimmed":      typedTrimmed,
@@ -23,7 +25,8 @@ var peers = map[string]func(ctx context.Context, s settings, d *delays) (*cached
 
 // cached is a running cache of any kind.
 type cached struct {
-	synced func() bool
+	synced  func() bool
+	handled func() bool // whether the handlers have received all objects
 	// get returns the resourceVersion of an object, or "" if it is not cached.
 	get func(resource, key string) string
 	// versions returns the resourceVersion of each object, by resource and key.
@@ -50,14 +53,18 @@ func (c *cached) hasAll(marks []peer.Mark, whole bool) bool {
 
 // informers returns a cache that consists of informers, by the resource's name.
 func informers(byName map[string]cache.SharedIndexInformer, d *delays, stop func() error) (*cached, error) {
+	var handlers registrations
 	if d != nil {
 		for name, inf := range byName {
-			if _, err := inf.AddEventHandler(d); err != nil {
+			r, err := inf.AddEventHandler(d)
+			if err != nil {
 				return nil, fmt.Errorf("handler of %s: %w", name, err)
 			}
+			handlers = append(handlers, r)
 		}
 	}
 	return &cached{
+		handled: handlers.haveSynced,
 		synced: func() bool {
 			for _, inf := range byName {
 				if !inf.HasSynced() {
@@ -90,6 +97,13 @@ func informers(byName map[string]cache.SharedIndexInformer, d *delays, stop func
 		},
 		stop: stop,
 	}, nil
+}
+
+type registrations []cache.ResourceEventHandlerRegistration
+
+// haveSynced reports whether each handler has received the objects of the first list, or of the store.
+func (all registrations) haveSynced() bool {
+	return !slices.ContainsFunc(all, func(r cache.ResourceEventHandlerRegistration) bool { return !r.HasSynced() })
 }
 
 // version returns the resourceVersion of a cached object.

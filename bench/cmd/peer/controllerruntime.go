@@ -27,6 +27,7 @@ func controllerRuntime(ctx context.Context, s settings, d *delays) (*cached, err
 	}
 	done := make(chan error, 1)
 	go func() { done <- c.Start(ctx) }()
+	var handlers registrations
 	r := reader{Cache: c, types: map[string]client.Object{}}
 	for _, resource := range s.resources {
 		r.types[resource.Name] = typeOf(resource)
@@ -37,14 +38,17 @@ func controllerRuntime(ctx context.Context, s settings, d *delays) (*cached, err
 		if d == nil {
 			continue
 		}
-		if _, err := inf.AddEventHandler(d); err != nil {
+		handler, err := inf.AddEventHandler(d)
+		if err != nil {
 			return nil, fmt.Errorf("handler of %s: %w", resource.Name, err)
 		}
+		handlers = append(handlers, handler)
 	}
 	var synced atomic.Bool
 	go func() { synced.Store(c.WaitForCacheSync(ctx)) }() // ends with ctx at the latest
 	return &cached{
 		synced:   synced.Load,
+		handled:  handlers.haveSynced,
 		get:      func(resource, key string) string { return r.get(ctx, resource, key) },
 		versions: func() map[string]map[string]string { return r.versions(ctx) },
 		stop:     func() error { return <-done },

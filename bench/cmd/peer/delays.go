@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"strconv"
 	"sync"
 	"time"
@@ -8,19 +9,45 @@ import (
 	"github.com/snapcache/snapcache/bench/peer"
 	"github.com/snapcache/snapcache/store/bolt"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
 )
 
-// delays is an event handler that records the age of the changes it receives. A nil one records
-// nothing.
+// delays is an event handler that records the age of the changes it receives, and puts the key of each object on a
+// work queue, as a controller's does. A nil one records nothing.
 type delays struct {
+	queue workqueue.TypedInterface[string]
+
 	mu      sync.Mutex
 	handled []float64   // seconds
 	waiting []time.Time // changes that are not durable yet, in order
 	durable []float64
 }
 
+// newDelays returns a handler whose queue is emptied by one worker until ctx ends.
+func newDelays(ctx context.Context) *delays {
+	d := &delays{queue: workqueue.NewTyped[string]()}
+	context.AfterFunc(ctx, d.queue.ShutDown)
+	go func() {
+		for {
+			key, ended := d.queue.Get()
+			if ended {
+				return
+			}
+			d.queue.Done(key)
+		}
+	}()
+	return d
+}
+
 // OnAdd receives every object at the start.
-func (d *delays) OnAdd(any, bool) {}
+func (d *delays) OnAdd(obj any, _ bool) { d.enqueue(obj) }
+
+func (d *delays) enqueue(obj any) {
+	if key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj); err == nil {
+		d.queue.Add(key)
+	}
+}
 
 // OnDelete is not called, because the benchmark deletes nothing.
 func (d *delays) OnDelete(any) {}
@@ -28,6 +55,7 @@ func (d *delays) OnDelete(any) {}
 // OnUpdate records the age of a change.
 func (d *delays) OnUpdate(_, obj any) {
 	now := time.Now()
+	d.enqueue(obj)
 	m, err := meta.Accessor(obj)
 	if err != nil {
 		return

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"path/filepath"
+	"runtime/debug"
 	"sync"
 
 	"github.com/snapcache/snapcache/informer"
@@ -12,9 +13,12 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
+// quota is the store's, in bytes, for a million pods.
+const quota = 4 << 30
+
 // libraryOnBolt runs snapcache's informer factory on the durable store.
 func libraryOnBolt(ctx context.Context, s settings, d *delays) (*cached, error) {
-	db, err := bolt.Open(filepath.Join(s.state, "cache.db"), bolt.Options{})
+	db, err := bolt.Open(filepath.Join(s.state, "cache.db"), bolt.Options{MaxBytes: quota})
 	if err != nil {
 		return nil, err
 	}
@@ -23,7 +27,7 @@ func libraryOnBolt(ctx context.Context, s settings, d *delays) (*cached, error) 
 		return nil, err
 	}
 	var wg sync.WaitGroup
-	if d != nil {
+	if d != nil && s.durable {
 		wg.Go(func() { d.watch(db, ctx.Done()) })
 	}
 	stop := c.stop
@@ -35,6 +39,12 @@ func libraryOnBolt(ctx context.Context, s settings, d *delays) (*cached, error) 
 		return db.Close()
 	}
 	return c, nil
+}
+
+// libraryInLimit is libraryOnBolt under GOMEMLIMIT=64MiB.
+func libraryInLimit(ctx context.Context, s settings, d *delays) (*cached, error) {
+	debug.SetMemoryLimit(64 << 20)
+	return libraryOnBolt(ctx, s, d)
 }
 
 // libraryInMemory runs the same factory on the memory store.

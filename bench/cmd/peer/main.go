@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"runtime/metrics"
 	"slices"
 	"strings"
 	"time"
@@ -29,6 +30,7 @@ type settings struct {
 	state     string // directory
 	resources []peer.Resource
 	handler   bool
+	durable   bool
 	read      []peer.Mark
 	caughtUp  []peer.Mark
 
@@ -61,7 +63,7 @@ func run(args []string) error {
 	}
 	var d *delays
 	if s.handler {
-		d = &delays{}
+		d = newDelays(ctx)
 	}
 	c, err := peers[s.name](ctx, s, d)
 	if err != nil {
@@ -70,6 +72,14 @@ func run(args []string) error {
 	out := json.NewEncoder(os.Stdout)
 	if err := tellMarks(out, s, c); err != nil {
 		return err
+	}
+	if d != nil {
+		for !c.handled() {
+			time.Sleep(lookEvery)
+		}
+		if err := out.Encode(event(peer.Handled)); err != nil {
+			return err
+		}
 	}
 	if err := obey(c, d, out); err != nil {
 		return err
@@ -89,17 +99,28 @@ func tellMarks(out *json.Encoder, s settings, caches ...*cached) error {
 				time.Sleep(lookEvery)
 			}
 		}
-		if err := out.Encode(peer.Event{Event: wanted.event, At: time.Now()}); err != nil {
+		if err := out.Encode(event(wanted.event)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// event returns an event of now.
+func event(name string) peer.Event {
+	s := []metrics.Sample{
+		{Name: "/cpu/classes/gc/total:cpu-seconds"}, {Name: "/cpu/classes/total:cpu-seconds"}, {Name: "/cpu/classes/idle:cpu-seconds"},
+	}
+	metrics.Read(s)
+	return peer.Event{Event: name, At: time.Now(), Collector: peer.Collector{
+		Collector: s[0].Value.Float64(), Process: s[1].Value.Float64() - s[2].Value.Float64(),
+	}}
+}
+
 // obey executes the driver's commands until the end of its input.
 func obey(c *cached, d *delays, out *json.Encoder) error {
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
-		e := peer.Event{Event: in.Text(), At: time.Now()}
+		e := event(in.Text())
 		switch e.Event {
 		case peer.Contents:
 			e.Contents = map[string]peer.Content{}
@@ -129,6 +150,7 @@ func parse(args []string) (settings, error) {
 	kubeconfig := flags.String("kubeconfig", "", "the `file` with the connection")
 	flags.StringVar(&s.state, "state", "", "the `directory` for durable data")
 	flags.BoolVar(&s.handler, "handler", false, "register an event handler with each informer")
+	flags.BoolVar(&s.durable, "durable", false, "with a handler, look every 10 ms whether changes have become durable")
 	flags.IntVar(&s.nodes, "nodes", 1, "number of nodes in a fleet")
 	tokens := flags.String("tokens", "", "the `file` with a token for each node of a fleet, one in a line")
 	each := func(name, usage string, to func(string) error) { flags.Func(name, usage+"; may be repeated", to) }

@@ -145,12 +145,11 @@ func storedVersions(all map[string]store.Collection) map[string]map[string]strin
 	versions := map[string]map[string]string{}
 	for name, c := range all {
 		versions[name] = map[string]string{}
-		keys, err := pipeline.KnownObjects{Collection: c}.Keys()
-		if err != nil {
-			panic(fmt.Sprintf("keys of %s: %v", name, err)) // a store in memory has no errors
-		}
 		now := c.Lookup()
-		for _, key := range keys {
+		for key, err := range (pipeline.KnownObjects{Collection: c}).Keys() {
+			if err != nil {
+				panic(fmt.Sprintf("keys of %s: %v", name, err)) // a store in memory has no errors
+			}
 			if h, err := now.Header(key); err == nil {
 				versions[name][key] = h.RV
 			}
