@@ -3,6 +3,7 @@ package e2e
 import (
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -24,7 +25,12 @@ func TestReadOnlyDisk_FileCorrupt(t *testing.T) {
 	a.stop()
 	b := harness.ReadFile(t, x.db)
 	clear(b[:8192])
-	require.NoError(t, os.WriteFile(x.db, b, 0o600))
+	// A process that is started just now by another test would have the file open for a moment, too: then the file
+	// system can't become read-only.
+	syscall.ForkLock.RLock()
+	err := os.WriteFile(x.db, b, 0o600)
+	syscall.ForkLock.RUnlock()
+	require.NoError(t, err)
 
 	readOnly(true)
 	a = x.start()

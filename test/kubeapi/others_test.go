@@ -49,6 +49,10 @@ var others = []foreign{
 		t.Helper()
 		return o.collect(t, kubeconfig, namespace)
 	}, "resourceLogs k8s.pod.uid="},
+	{"external-dns, of a headless Service", func(t *testing.T, o *othersRun, kubeconfig, _ string) []string {
+		t.Helper()
+		return o.records(t, kubeconfig)
+	}, "host-web-1.web.example.com 0 IN A  10.3.0.2"},
 	{"mcp-server-kubernetes", func(t *testing.T, o *othersRun, kubeconfig, namespace string) []string {
 		t.Helper()
 		return o.ask(t, kubeconfig, namespace)
@@ -75,9 +79,11 @@ func TestOthers(t *testing.T) {
 	o := &othersRun{s: s, dir: *othersDir, script: script}
 	p := newPlace(t, shared.plane, "others")
 	for _, name := range []string{"web-0", "web-1", "web-2", "z-last"} {
-		p.apply(fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {containers: [{name: c, image: i}]}, "+
+		p.apply(fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: %[1]s, labels: {app: web}}, "+
+			"spec: {hostname: host-%[1]s, containers: [{name: c, image: i}]}, "+
 			"status: {phase: Running, containerStatuses: [{name: c, image: i, imageID: i, ready: true, restartCount: 0, state: {running: {}}}]}}", name))
 	}
+	p.apply(headless)
 	admin := filepath.Join(s.dir, "admin.kubeconfig")
 	config, err := clientcmd.LoadFromFile(s.cached)
 	require.NoError(t, err)

@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -142,54 +144,93 @@ func reviewSite(t *testing.T, namespace string, rules bool) (*site, []accessUser
 
 // matrixReview is a review and the request that it is about.
 type matrixReview struct {
-	path string // of the request
+	step
 	body string
 }
 
-// matrixReviews returns the reviews of the requests of the test of access.
-func matrixReviews() (all []matrixReview) {
+// matrixReviews returns the reviews of the requests of the test of access: reads, watches and writes.
+func matrixReviews(t *testing.T) (all []matrixReview) {
+	t.Helper()
+	requests := accessWrites()
 	for _, path := range accessReads() {
-		if strings.Contains(path, "watch=") {
-			continue // the decision on a watch is the same as on the list, and it would last
-		}
+		requests = append(requests, step{name: path, method: http.MethodGet, path: path})
+	}
+	for _, x := range requests {
+		u, err := url.Parse(x.path)
+		require.NoError(t, err)
 		a := authorizationv1.SelfSubjectAccessReviewSpec{}
-		parts := strings.Split(strings.TrimPrefix(strings.TrimPrefix(path, "/api/"), "/apis/"), "/")
-		if !strings.Contains(path, "/v1/") {
-			a.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Path: path, Verb: "get"}
-			all = append(all, newMatrixReview(path, a))
+		if isDocument(u.Path) {
+			a.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Path: u.Path, Verb: "get"}
+			all = append(all, newMatrixReview(x, a))
 			continue
 		}
-		r := &authorizationv1.ResourceAttributes{Verb: "list", Version: "v1"}
-		if strings.HasPrefix(path, "/apis/") {
+		r := &authorizationv1.ResourceAttributes{Version: "v1"}
+		parts := strings.Split(strings.TrimPrefix(strings.TrimPrefix(u.Path, "/api/"), "/apis/"), "/")
+		if strings.HasPrefix(u.Path, "/apis/") {
 			r.Group, parts = parts[0], parts[1:]
 		}
 		parts = parts[1:] // the version
 		if parts[0] == "namespaces" {
 			r.Namespace, parts = parts[1], parts[2:]
 		}
+		r.Resource = parts[0]
 		if len(parts) > 1 {
-			r.Verb, r.Name = "get", parts[1]
+			r.Name = parts[1]
 		}
-		resource, query, selected := strings.Cut(parts[0], "?fieldSelector=")
-		if r.Resource = resource; selected {
-			r.FieldSelector = &authorizationv1.FieldSelectorAttributes{RawSelector: query}
-			_, r.Name, _ = strings.Cut(query, "=")
+		selector := u.Query().Get("fieldSelector")
+		if selector != "" {
+			r.FieldSelector = &authorizationv1.FieldSelectorAttributes{RawSelector: selector}
+			_, r.Name, _ = strings.Cut(selector, "=")
 		}
+		r.Verb = verbOf(x.method, len(parts) > 1, u.Query().Has("watch"))
 		a.ResourceAttributes = r
-		all = append(all, newMatrixReview(path, a))
-		if r.Version = ""; !selected {
-			all = append(all, newMatrixReview(path, a)) // as kubectl asks
+		all = append(all, newMatrixReview(x, a))
+		if r.Version = ""; selector == "" {
+			all = append(all, newMatrixReview(x, a)) // as kubectl asks
 		}
 	}
 	return all
 }
 
-func newMatrixReview(path string, spec authorizationv1.SelfSubjectAccessReviewSpec) matrixReview {
+// verbOf returns the verb of a request, as a kube-apiserver reads it.
+func verbOf(method string, named, watch bool) string {
+	switch {
+	case method != http.MethodGet:
+		return map[string]string{http.MethodPost: "create", http.MethodPut: "update", http.MethodPatch: "patch", http.MethodDelete: "delete"}[method]
+	case watch:
+		return "watch"
+	case named:
+		return "get"
+	}
+	return "list"
+}
+
+func newMatrixReview(of step, spec authorizationv1.SelfSubjectAccessReviewSpec) matrixReview {
 	raw, err := json.Marshal(authorizationv1.SelfSubjectAccessReview{Spec: spec})
 	if err != nil {
 		panic(err)
 	}
-	return matrixReview{path, string(raw)}
+	return matrixReview{of, string(raw)}
+}
+
+// verb returns the verb that a review asks about.
+func (m matrixReview) verb() string {
+	return regexp.MustCompile(`"verb":"(\w+)"`).FindStringSubmatch(m.body)[1]
+}
+
+// codeOf sends a request, and returns the code and the body of the answer. A write is not forwarded.
+func (c *caller) codeOf(t *testing.T, x step) (code int, body string) {
+	t.Helper()
+	if x.method == http.MethodGet {
+		return c.get(t, x.path)
+	}
+	answer := c.send(t, x, "ns")
+	code, err := strconv.Atoi(answer[:3])
+	require.NoError(t, err)
+	if code != http.StatusForbidden {
+		require.Equal(t, http.StatusMethodNotAllowed, code, answer)
+	}
+	return code, answer
 }
 
 // review sends a review, and returns its status.
@@ -204,35 +245,36 @@ func (c *caller) review(t *testing.T, body string) authorizationv1.SubjectAccess
 	return review.Status
 }
 
-// TestReviewMatrix: for users with each kind of rights, a review of a request allows it if the agent does, while the
-// kube-apiserver can be reached and while it can't, after a restart, and then by the same decisions.
+// TestReviewMatrix: for users with each kind of rights, a review of a read, a watch or a write allows it if the agent
+// does, which answers an allowed write with 405, while the kube-apiserver can be reached and while it can't, after a restart, and then by the same decisions.
 func TestReviewMatrix(t *testing.T) {
 	for _, rules := range []bool{false, true} {
 		t.Run(fmt.Sprintf("RBAC objects %t", rules), func(t *testing.T) {
 			s, users := reviewSite(t, fmt.Sprintf("reviews-%t", rules), rules)
-			matrix := matrixReviews()
-			require.Greater(t, len(matrix), 40)
+			matrix := matrixReviews(t)
 			compare := func(when string) {
-				allowed, refused := 0, 0
+				allowed, refused := map[string]int{}, map[string]int{}
 				for _, u := range users {
 					c := u.at(t, restConfig(t, s.cached))
 					for _, x := range matrix {
-						code, text := c.get(t, x.path)
+						code, text := c.codeOf(t, x.step)
 						status := c.review(t, x.body)
-						require.Equal(t, code != http.StatusForbidden, status.Allowed, "%s %s %s: %s %s", when, c.name, x.body, text, status.Reason)
+						require.Equal(t, code != http.StatusForbidden, status.Allowed, "%s %s %s: %d %s %s", when, c.name, x.body, code, text, status.Reason)
 						if status.Allowed {
-							allowed++
+							allowed[x.verb()]++
 							continue
 						}
-						refused++
+						refused[x.verb()]++
 						if when == "offline" {
 							require.Contains(t, status.Reason, strings.TrimPrefix(notRemembered, ": "))
 						}
 					}
 				}
-				t.Logf("%s: %d allowed, %d refused", when, allowed, refused)
-				require.Greater(t, allowed, len(users)*len(matrix)/10)
-				require.Greater(t, refused, len(users)*len(matrix)/10)
+				t.Logf("%s: allowed %v, refused %v", when, allowed, refused)
+				for _, verb := range []string{"get", "list", "watch", "create", "update", "patch", "delete"} {
+					require.Greater(t, allowed[verb], len(users)/10, verb)
+					require.Greater(t, refused[verb], len(users)/10, verb)
+				}
 			}
 			compare("online")
 			s.link.Down()

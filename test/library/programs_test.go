@@ -1,6 +1,7 @@
 package library
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -44,14 +45,14 @@ type program struct {
 	source func(t *testing.T) string // returns the directory of its module
 	pkg    string                    // its main package
 	small  bool                      // it is run each time
+	most   int                       // beside more pods it does not start in time, with any informers; 0 for no such limit
 
 	// args are its arguments.
 	args func(t *testing.T, kubeconfig, dir string) []string
 
-	// work gives it something to do, under a name; done returns what it has made of that, without the name, and whether
-	// that is all.
+	// work gives it something to do, under a name; done returns its result, without the name, and whether that is all.
 	work func(t *testing.T, c kubernetes.Interface, name string)
-	done func(t *testing.T, c kubernetes.Interface, name string) (result string, all bool)
+	done func(t *testing.T, c kubernetes.Interface, p *harness.Process, name string) (result string, all bool)
 }
 
 const tasks = 20 // of a work
@@ -74,7 +75,7 @@ var programs = []program{
 			t.Helper()
 			makeReplicaSets(t, c, name, 0)
 		},
-		done: func(t *testing.T, c kubernetes.Interface, name string) (result string, all bool) {
+		done: func(t *testing.T, c kubernetes.Interface, _ *harness.Process, name string) (result string, all bool) {
 			t.Helper()
 			sets, err := c.AppsV1().ReplicaSets(name).List(t.Context(), metav1.ListOptions{})
 			require.NoError(t, err)
@@ -108,7 +109,7 @@ var programs = []program{
 				require.NoError(t, err)
 			}
 		},
-		done: func(t *testing.T, c kubernetes.Interface, name string) (result string, all bool) {
+		done: func(t *testing.T, c kubernetes.Interface, _ *harness.Process, name string) (result string, all bool) {
 			t.Helper()
 			pods, err := c.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{FieldSelector: nodeOf(name)})
 			require.NoError(t, err)
@@ -141,7 +142,7 @@ var programs = []program{
 			t.Helper()
 			makeReplicaSets(t, c, name, 3)
 		},
-		done: func(t *testing.T, c kubernetes.Interface, name string) (result string, all bool) {
+		done: func(t *testing.T, c kubernetes.Interface, _ *harness.Process, name string) (result string, all bool) {
 			t.Helper()
 			pods, err := c.CoreV1().Pods(name).List(t.Context(), metav1.ListOptions{})
 			require.NoError(t, err)
@@ -153,6 +154,7 @@ var programs = []program{
 			return strings.Join(made, ""), len(made) == 3*tasks
 		},
 	},
+	externalDNS,
 }
 
 // evictionPolicy has descheduler evict each pod with a label, once.
@@ -205,7 +207,7 @@ func TestPrograms(t *testing.T) {
 	}
 	for _, p := range programs {
 		if p.small || *programsFull {
-			t.Run(p.name, func(t *testing.T) { newTrial(t, p, pods).run(kills) })
+			t.Run(p.name, func(t *testing.T) { newTrial(t, p, min(pods, cmp.Or(p.most, pods))).run(kills) })
 		}
 	}
 }
@@ -323,7 +325,7 @@ func (r *trial) await(p *harness.Process, name string, check func(result string)
 	var result string
 	err := wait.PollUntilContextTimeout(r.t.Context(), 200*time.Millisecond, 2*harness.Patience, true, func(context.Context) (all bool, err error) {
 		require.True(r.t, p.Running(), "it has ended, with %v", p.Cmd.ProcessState)
-		result, all = r.done(r.t, r.c, name)
+		result, all = r.done(r.t, r.c, p, name)
 		return all, nil
 	})
 	require.NoError(r.t, err, "it has made\n%s", result)
