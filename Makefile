@@ -96,11 +96,16 @@ test-programs: controlplane ## run programs that others wrote with durable infor
 
 others := $(CURDIR)/.build/others
 .PHONY: test-others
-test-others: controlplane ## run an OpenTelemetry collector, helm, the JavaScript client and an MCP server at the agent's Kubernetes API; wants node and npm; a quarter of an hour
+test-others: controlplane ## run an OpenTelemetry collector, external-dns, helm, the JavaScript client and an MCP server at the agent's Kubernetes API; wants node and npm; a quarter of an hour
 	cd test/node/helm && $(GO) build -o '$(others)/helm' helm.sh/helm/v4/cmd/helm
 	cd test/kubeapi/testdata/collector && $(GO) build -o '$(others)/collector' .
+	GOBIN='$(others)' $(GO) install sigs.k8s.io/external-dns@v0.21.0
 	npm install --no-audit --no-fund --prefix '$(others)' @kubernetes/client-node@1.4.0 mcp-server-kubernetes@4.1.7
 	cd test/kubeapi && $(GO) test -count=1 -run '^TestOthers$$' -timeout 30m -v . -others '$(others)'
+
+.PHONY: test-daemonsets
+test-daemonsets: controlplane ## restart the programs of NODES=50 nodes at once, at the kube-apiserver and at agents, and measure a node with one program (docs/kubernetes-api.md); wants a quiet machine; five minutes
+	cd test/kubeapi && $(GO) test -count=1 -run '^Test(DaemonSets|SingleProgram)$$' -timeout 20m -v . -daemonsets.nodes $(or $(NODES),50)
 
 .PHONY: test-client-go
 test-client-go: controlplane ## run client-go's own tests of informers with the change of snapcache-overlay, and with our informers in use; VERSIONS='v0.33.3 v0.37.2' picks; a quarter of an hour
@@ -130,6 +135,10 @@ bench: controlplane ## compare with client-go and controller-runtime, in ten min
 .PHONY: bench-library
 bench-library: controlplane ## only the library's targets, in three minutes; writes .build/bench-library
 	cd bench && $(GO) run ./cmd/bench -plan library -out ../.build/bench-library -command 'make bench-library'
+
+.PHONY: bench-library-100000
+bench-library-100000: controlplane ## the library beside informers in memory at 100,000 pods, and alone at a million, in half an hour; writes docs/bench/library.md
+	cd bench && $(GO) run ./cmd/bench -plan library-100000 -command 'make bench-library-100000'
 
 # build-before builds snapcache of the revision BEFORE as .build/before/snapcache.
 define build-before
