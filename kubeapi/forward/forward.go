@@ -171,7 +171,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, refuse func(http
 		BufferPool:    &h.buffers,
 		ErrorLog:      slog.NewLogLogger(h.opts.Log.Handler(), slog.LevelDebug),
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
-			refuse(w, h.failed(r, x, ctx.Err() != nil, err))
+			refuse(w, h.failed(r, x, err))
 		},
 	}
 	proxy.ServeHTTP(x, r.WithContext(httptrace.WithClientTrace(ctx, trace)))
@@ -183,10 +183,16 @@ const changeGrace = 5 * time.Second
 
 // graceOf returns how long a request is waited for over a silent link.
 func graceOf(r *http.Request) time.Duration {
-	if r.Method == http.MethodGet || r.Method == http.MethodHead {
-		return 0
+	if changes(r) {
+		return changeGrace
 	}
-	return changeGrace
+	return 0
+}
+
+// changes reports whether a request may change something. One that asks for another protocol may, whatever its method:
+// exec over a WebSocket is a GET.
+func changes(r *http.Request) bool {
+	return r.Method != http.MethodGet && r.Method != http.MethodHead || r.Header.Get("Upgrade") != ""
 }
 
 // rewrite addresses a request to the server, with nothing that a client may not say of itself.
@@ -214,8 +220,8 @@ func vouches(name string) bool {
 	return strings.HasPrefix(name, "X-Remote-") || strings.HasPrefix(name, "X-Forwarded-") || name == "Forwarded" || name == "X-Real-Ip"
 }
 
-// failed returns the answer to a request that the server did not answer, perhaps because it was given up.
-func (h *Handler) failed(r *http.Request, x *exchange, givenUp bool, err error) error {
+// failed returns the answer to a request that the server did not answer.
+func (h *Handler) failed(r *http.Request, x *exchange, err error) error {
 	x.answered(err)
 	if r.Context().Err() != nil { // the client or its rights are gone, or the agent stops
 		panic(http.ErrAbortHandler)
@@ -226,7 +232,7 @@ func (h *Handler) failed(r *http.Request, x *exchange, givenUp bool, err error) 
 		return errBody
 	case !x.sent.Load():
 		return errUnreachable
-	case givenUp && graceOf(r) == 0: // it changes nothing
+	case !changes(r):
 		return errDisconnected
 	}
 	return errNoAnswer
