@@ -78,6 +78,8 @@ type Stream struct {
 	Peers    []string
 	// Durable waits until the library reports that all changes are durable.
 	Durable bool
+	// Busy has a loop for each CPU beside it, which takes what the scheduler gives it.
+	Busy bool
 }
 
 // Fleet starts many nodes, Rounds times without data and Rounds times again. The cost of the
@@ -152,7 +154,7 @@ var Plans = map[string]Plan{
 			Streams: streams(100, 10*time.Second, 3, LibraryBolt, Typed),
 		}},
 	},
-	// Half an hour: the durable library beside informers that hold all objects in memory, at 100,000 pods, and
+	// Three quarters of an hour: the durable library beside informers that hold all objects in memory, at 100,000 pods, and
 	// alone at up to a million.
 	"library-100000": {
 		Name: "library-100000", Settle: 3 * time.Second,
@@ -163,8 +165,10 @@ var Plans = map[string]Plan{
 				rounds(First, 1, []string{Typed, TypedTrimmed, Metadata, ControllerRuntime, LibraryBolt}),
 				rounds(FirstHandled, 1, []string{Typed, LibraryLimited, LibraryBolt}), rounds(Restart1, 1, []string{LibraryBolt}),
 				rounds(Handled, 2, []string{LibraryBolt, Typed}), rounds(Expired, 1, []string{LibraryBolt, Typed}),
+				rounds(Handled, 1, []string{LibraryLimited}), rounds(Expired, 1, []string{LibraryLimited}),
 			), Streams: slices.Concat(
-				streams(100, 10*time.Second, 2, LibraryBolt, Typed), streams(100, 10*time.Second, 1, LibraryLimited, Metadata),
+				streams(100, 20*time.Second, 3, LibraryBolt, Typed), streams(100, 20*time.Second, 1, LibraryLimited, Metadata),
+				busy(streams(100, 20*time.Second, 2, LibraryBolt, Typed)),
 			), Live: 4 * time.Second},
 			{Name: "generated-1000000", Generated: 1_000_000},
 			{Name: "pods-20000", Pods: 20_000, Rounds: rounds(FirstHandled, 1, []string{LibraryBolt, Typed})},
@@ -237,6 +241,14 @@ func streams(rate float64, d time.Duration, n int, peers ...string) []Stream {
 		for _, p := range r.Peers {
 			all = append(all, Stream{Rate: rate, Duration: d, Peers: []string{p}})
 		}
+	}
+	return all
+}
+
+// busy returns the streams with loops beside them.
+func busy(all []Stream) []Stream {
+	for i := range all {
+		all[i].Busy = true
 	}
 	return all
 }

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os/exec"
 	"path/filepath"
+	"runtime"
+	"sync"
 	"time"
 
 	"github.com/snapcache/snapcache/bench/measure"
@@ -52,6 +55,18 @@ func (d *Driver) stream(ctx context.Context, s *server, number int, st Stream) (
 			collectors[i] = c.collector
 		}
 	}
+	peaks := make([]func() int64, len(subjects))
+	for i, p := range subjects {
+		peaks[i] = sync.OnceValue(watchPeak(p.pid()))
+		defer peaks[i]()
+	}
+	if st.Busy {
+		end, err := loops(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer end()
+	}
 	began := time.Now()
 	changes, err := s.changeAt(ctx, s.changing(), st.Rate, st.Duration, s.touch)
 	if err != nil {
@@ -68,7 +83,7 @@ func (d *Driver) stream(ctx context.Context, s *server, number int, st Stream) (
 			return nil, fmt.Errorf("changes for %s: %w", st.Peers[i], err)
 		}
 		all[i] = result.Stream{
-			Peer: st.Peers[i], Round: number, Rate: st.Rate, Changes: changes, Beside: len(st.Peers) - 1,
+			Peer: st.Peers[i], Round: number, Rate: st.Rate, Changes: changes, Beside: len(st.Peers) - 1, Busy: st.Busy,
 			Handled: result.DelayOf(handled), Durable: result.DelayOf(durable),
 		}
 	}
@@ -81,12 +96,34 @@ func (d *Driver) stream(ctx context.Context, s *server, number int, st Stream) (
 		if c, ok := p.(*child); ok {
 			r.Collector = c.collector.Share(collectors[i])
 		}
+		r.PeakOwn = peaks[i]()
 		r.Seconds, r.CPU, r.WrittenBytes = time.Since(began).Seconds(), u.cpu-before[i].cpu, u.written-before[i].written
 		d.log("%3.0f changes/s    %-18s handled %6.1f ms, p99 %6.1f; durable %6.1f s, p99 %6.1f; %9d bytes written; "+
-			"cpu %4.2f s, garbage collector %2.0f %%", st.Rate, r.Peer, 1e3*r.Handled.P50, 1e3*r.Handled.P99,
-			r.Durable.P50, r.Durable.P99, r.WrittenBytes, r.CPU, 100*r.Collector)
+			"cpu %4.2f s, garbage collector %2.0f %%, own %5d MB, busy %v", st.Rate, r.Peer, 1e3*r.Handled.P50, 1e3*r.Handled.P99,
+			r.Durable.P50, r.Durable.P99, r.WrittenBytes, r.CPU, 100*r.Collector, r.PeakOwn>>20, r.Busy)
 	}
 	return all, nil
+}
+
+// loops starts a process for each CPU that does nothing but take it, until the returned function is called.
+func loops(ctx context.Context) (end func(), err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	var all []*exec.Cmd
+	end = func() {
+		cancel()
+		for _, c := range all {
+			_ = c.Wait() // it was killed
+		}
+	}
+	for range runtime.NumCPU() {
+		c := exec.CommandContext(ctx, "sh", "-c", "while :; do :; done")
+		if err := c.Start(); err != nil {
+			end()
+			return nil, fmt.Errorf("busy loop: %w", err)
+		}
+		all = append(all, c)
+	}
+	return end, nil
 }
 
 // usage is the resources that a process has used so far.

@@ -59,12 +59,17 @@ func spread(st *result.Stage, scenario, peer string, m metric) measure.Spread {
 	return measure.SpreadOf(values)
 }
 
-// delays returns the spread of a peer's streams at a rate, if they had no other peers.
+// delays returns the spread of a peer's streams at a rate, if they had nothing beside them.
 func delays(st *result.Stage, rate float64, peer string, of func(result.Stream) float64) measure.Spread {
+	return delaysBeside(st, rate, peer, false, of)
+}
+
+// delaysBeside returns the spread of a peer's streams at a rate without other peers, with or without busy loops.
+func delaysBeside(st *result.Stage, rate float64, peer string, busy bool, of func(result.Stream) float64) measure.Spread {
 	var values []float64
 	if st != nil {
 		for _, s := range st.Streams {
-			if s.Rate == rate && s.Peer == peer && s.Beside == 0 {
+			if s.Rate == rate && s.Peer == peer && s.Beside == 0 && s.Busy == busy {
 				values = append(values, of(s))
 			}
 		}

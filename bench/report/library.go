@@ -25,7 +25,7 @@ const libraryExplained = alike + `
 | peer | its cache |
 |---|---|
 | library-bolt | snapcache's factory of informers with the Go type, on the durable store. managedFields are kept |
-| library-bolt-64MiB | the same under ` + "`GOMEMLIMIT=64MiB`" + ` |
+| library-bolt-64MiB | the same under ` + "`GOMEMLIMIT=64MiB`" + `; with a handler, it also lists the pods of a namespace each second |
 | typed | client-go's factory of informers as it is: protobuf, and lists by watch |
 | typed-trimmed | the same with a transform that drops managedFields |
 | metadata | client-go's factory of metadata informers: objects without spec and status |
@@ -105,12 +105,18 @@ func largeTargets(st *result.Stage) []target {
 		of := func(peer string) figure { return figure{peer, spread(st, scenario, peer, m), m.text} }
 		return target{what: what, ours: of(driver.LibraryBolt), theirs: of(driver.Typed), ratio: ratio, atMost: true}
 	}
-	stream := func(what string, of func(result.Stream) float64, ratio float64) target {
-		side := func(peer string) figure { return figure{peer, delays(st, 100, peer, of), seconds} }
+	stream := func(what string, busy bool, of func(result.Stream) float64, ratio float64) target {
+		side := func(peer string) figure { return figure{peer, delaysBeside(st, 100, peer, busy, of), seconds} }
+		return target{what: what, ours: side(driver.LibraryBolt), theirs: side(driver.Typed), ratio: ratio, atMost: true}
+	}
+	limit := func(what string, own measure.Spread) target {
 		return target{
-			what: what + " at 100 changes a second", ours: side(driver.LibraryBolt), theirs: side(driver.Typed), ratio: ratio, atMost: true,
+			what: what, ours: figure{driver.LibraryLimited, own, size}, ratio: 1, atMost: true,
+			theirs: figure{"limit", measure.SpreadOf([]float64{64 << 20}), size},
 		}
 	}
+	within := func(scenario string) measure.Spread { return spread(st, scenario, driver.LibraryLimited, peakOwn) }
+	p99 := func(s result.Stream) float64 { return s.Handled.P99 }
 	limited := delays(st, 100, driver.LibraryLimited, func(s result.Stream) float64 { return s.Collector })
 	return []target{
 		versus("peak of its own memory on the first sync", driver.First, peakOwn, 0.05),
@@ -118,13 +124,20 @@ func largeTargets(st *result.Stage) []target {
 		versus("peak of its own memory on the list after a 410", driver.Expired, peakOwn, 0.05),
 		versus("its own memory, settled after a first sync with a handler", driver.FirstHandled, settledAnon, 0.05),
 		versus("the same after a restart", driver.Handled, settledAnon, 0.05),
-		stream("CPU for a change", func(s result.Stream) float64 { return s.CPU / float64(max(1, s.Changes)) }, 1.3),
-		stream("from a change to a handler, p99", func(s result.Stream) float64 { return s.Handled.P99 }, 1),
+		stream("CPU for a change at 100 changes a second", false,
+			func(s result.Stream) float64 { return s.CPU / float64(max(1, s.Changes)) }, 1.3),
+		stream("from a change to a handler, p99, at 100 changes a second", false, p99, 1),
+		stream("the same beside a busy loop for each CPU", true, p99, 1),
 		versus("CPU on a restart with 1 % changed and a handler", driver.Handled, clientCPU, 0.5),
 		{
 			what: "Go's garbage collector in 64 MiB, of the CPU (beside: of the whole)", ours: figure{driver.LibraryLimited, limited, percent},
 			theirs: figure{"limit", measure.SpreadOf([]float64{1}), percent}, ratio: 0.25, atMost: true,
 		},
+		limit("peak of its own memory in 64 MiB (beside: 64 MiB): a first sync with a handler", within(driver.FirstHandled)),
+		limit("a restart with 1 % changed and a handler", within(driver.Handled)),
+		limit("a list after a 410", within(driver.Expired)),
+		limit("100 changes a second, and each second a namespace's list",
+			delays(st, 100, driver.LibraryLimited, func(s result.Stream) float64 { return float64(s.PeakOwn) })),
 	}
 }
 

@@ -25,14 +25,18 @@ func libraryExample() *result.Run {
 	for _, scenario := range []string{driver.First, driver.FirstHandled, driver.Handled, driver.Expired} {
 		st.Turns = append(st.Turns,
 			result.Turn{Scenario: scenario, Peer: driver.LibraryBolt, Cost: cost(50e6, 4)},
-			result.Turn{Scenario: scenario, Peer: driver.Typed, Cost: cost(1000e6, 8)})
+			result.Turn{Scenario: scenario, Peer: driver.Typed, Cost: cost(1000e6, 8)},
+			result.Turn{Scenario: scenario, Peer: driver.LibraryLimited, Cost: cost(64<<20, 8)})
 	}
 	stream := func(peer string, cpu, p99, collector float64) result.Stream {
 		return result.Stream{Peer: peer, Rate: 100, Changes: 1000, CPU: cpu, Handled: result.Delay{Count: 1000, P50: p99, P99: p99}, Collector: collector}
 	}
 	st.Streams = []result.Stream{
 		stream(driver.LibraryBolt, 1.3, 0.02, 0.1), stream(driver.Typed, 1, 0.02, 0.1), stream(driver.LibraryLimited, 1.3, 0.02, 0.25),
+		stream(driver.LibraryBolt, 9, 0.2, 0.1), stream(driver.Typed, 1, 0.2, 0.1),
 	}
+	st.Streams[2].PeakOwn = 64 << 20
+	st.Streams[3].Busy, st.Streams[4].Busy = true, true
 	generated := result.Stage{Name: "generated-1000000", Objects: 1_000_000, Turns: []result.Turn{
 		{Scenario: driver.FirstHandled, Peer: driver.LibraryBolt, Cost: cost(60e6, 40)},
 	}}
@@ -42,7 +46,7 @@ func libraryExample() *result.Run {
 func TestLibraryTargets(t *testing.T) {
 	reached := func(run *result.Run) (n int) {
 		all := largeTargets(&run.Stages[0])
-		require.Len(t, all, 9)
+		require.Len(t, all, 14)
 		for _, target := range all {
 			if judge(target).text == "reached" {
 				n++
@@ -50,21 +54,26 @@ func TestLibraryTargets(t *testing.T) {
 		}
 		return n
 	}
-	require.Equal(t, 9, reached(libraryExample()))
+	require.Equal(t, 14, reached(libraryExample()))
 	for i, worsen := range []func(*result.Stage){
 		func(st *result.Stage) { st.Turns[0].PeakOwn++ },
-		func(st *result.Stage) { st.Turns[2].PeakOwn++ },
-		func(st *result.Stage) { st.Turns[6].PeakOwn++ },
-		func(st *result.Stage) { st.Turns[2].Anon++ },
-		func(st *result.Stage) { st.Turns[4].Tables++ },
+		func(st *result.Stage) { st.Turns[3].PeakOwn++ },
+		func(st *result.Stage) { st.Turns[9].PeakOwn++ },
+		func(st *result.Stage) { st.Turns[3].Anon++ },
+		func(st *result.Stage) { st.Turns[6].Tables++ },
 		func(st *result.Stage) { st.Streams[0].CPU = 1.31 },
 		func(st *result.Stage) { st.Streams[0].Handled.P99 = 0.021 },
-		func(st *result.Stage) { st.Turns[4].SettledCPU = 4.1 },
+		func(st *result.Stage) { st.Streams[3].Handled.P99 = 0.21 },
+		func(st *result.Stage) { st.Turns[6].SettledCPU = 4.1 },
 		func(st *result.Stage) { st.Streams[2].Collector = 0.26 },
+		func(st *result.Stage) { st.Turns[5].PeakOwn++ },
+		func(st *result.Stage) { st.Turns[8].PeakOwn++ },
+		func(st *result.Stage) { st.Turns[11].PeakOwn++ },
+		func(st *result.Stage) { st.Streams[2].PeakOwn++ },
 	} {
 		run := libraryExample()
 		worsen(&run.Stages[0])
-		require.Equal(t, 8, reached(run), "worse: %d", i)
+		require.Equal(t, 13, reached(run), "worse: %d", i)
 		require.NotEqual(t, "reached", judge(largeTargets(&run.Stages[0])[i]).text)
 	}
 }

@@ -175,13 +175,14 @@ func streamTable(b *strings.Builder, st *result.Stage) {
 		"is called (of the agent: until it comes from `changes --follow`), and until a commit has made it durable, to\n" +
 		"some 20 ms. What is written does not have the end of the process in it, nor a fold of the journal where none\n" +
 		"fell into this time: see [performance.md](../performance.md#bytes-written) for the long run.\n\n" +
-		"| changes a second | peer | changes | handled, median | p99 | durable, median | p99 | written for a change | CPU for a change | Go's garbage collector, of the CPU |\n" + strings.Repeat("|---", 10) + "|\n")
+		"| changes a second | peer | changes | handled, median | p99 | durable, median | p99 | written for a change | CPU for a change | Go's garbage collector, of the CPU | peak, own |\n" + strings.Repeat("|---", 11) + "|\n")
 	type key struct {
 		rate   float64
 		peer   string
 		beside int
+		busy   bool
 	}
-	keyOf := func(s result.Stream) key { return key{s.Rate, s.Peer, s.Beside} }
+	keyOf := func(s result.Stream) key { return key{s.Rate, s.Peer, s.Beside, s.Busy} }
 	keys := unique(st.Streams, keyOf)
 	slices.SortStableFunc(keys, func(x, y key) int { return cmp.Compare(x.rate, y.rate) })
 	for _, k := range keys {
@@ -198,6 +199,9 @@ func streamTable(b *strings.Builder, st *result.Stage) {
 		if k.beside > 0 {
 			peer += ", not alone"
 		}
+		if k.busy {
+			peer += ", beside busy loops"
+		}
 		row := []string{fmt.Sprint(k.rate), peer, fmt.Sprintf("%.0f", of(func(s result.Stream) float64 { return float64(s.Changes) }).Median)}
 		for _, f := range []func(result.Stream) float64{
 			func(s result.Stream) float64 { return s.Handled.P50 }, func(s result.Stream) float64 { return s.Handled.P99 },
@@ -213,7 +217,8 @@ func streamTable(b *strings.Builder, st *result.Stage) {
 		}
 		row = append(row, withSpread(of(func(s result.Stream) float64 { return float64(s.WrittenBytes) / float64(s.Changes) }), size),
 			withSpread(of(func(s result.Stream) float64 { return s.CPU / float64(s.Changes) }), seconds),
-			withSpread(of(func(s result.Stream) float64 { return s.Collector }), percent))
+			withSpread(of(func(s result.Stream) float64 { return s.Collector }), percent),
+			withSpread(of(func(s result.Stream) float64 { return float64(s.PeakOwn) }), size))
 		b.WriteString("| " + strings.Join(row, " | ") + " |\n")
 	}
 }

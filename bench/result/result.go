@@ -96,6 +96,7 @@ type Stream struct {
 	Seconds float64 `json:"seconds"`
 	Changes int     `json:"changes"`
 	Beside  int     `json:"beside,omitempty"` // peers that followed the same changes meanwhile
+	Busy    bool    `json:"busy,omitempty"`   // with a loop for each CPU beside it
 	// Seconds from sending a change to the server to the handler's call, and to the commit that
 	// made it durable.
 	Handled Delay `json:"handled"`
@@ -103,7 +104,8 @@ type Stream struct {
 
 	CPU          float64 `json:"cpu"` // seconds, of the client
 	WrittenBytes int64   `json:"writtenBytes"`
-	Collector    float64 `json:"collector,omitempty"` // share of Go's garbage collector in the client's CPU time
+	Collector    float64 `json:"collector,omitempty"`    // share of Go's garbage collector in the client's CPU time
+	PeakOwn      int64   `json:"peakOwnBytes,omitempty"` // as in [Cost]
 }
 
 // Delay summarises delays, in seconds.

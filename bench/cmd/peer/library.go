@@ -5,11 +5,14 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"sync"
+	"time"
 
 	"github.com/snapcache/snapcache/informer"
 	"github.com/snapcache/snapcache/store"
 	"github.com/snapcache/snapcache/store/bolt"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes/scheme"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -41,9 +44,11 @@ func libraryOnBolt(ctx context.Context, s settings, d *delays) (*cached, error) 
 	return c, nil
 }
 
-// libraryInLimit is libraryOnBolt under GOMEMLIMIT=64MiB.
+// libraryInLimit is libraryOnBolt under GOMEMLIMIT=64MiB. A controller that has handlers also lists a namespace each
+// second.
 func libraryInLimit(ctx context.Context, s settings, d *delays) (*cached, error) {
 	debug.SetMemoryLimit(64 << 20)
+	s.listing = d != nil
 	return libraryOnBolt(ctx, s, d)
 }
 
@@ -70,5 +75,29 @@ func library(ctx context.Context, s settings, d *delays, db store.DB) (*cached, 
 		return nil
 	})
 	factory.StartWithContext(ctx)
+	if pods := byName["pods"]; s.listing && pods != nil {
+		go listNamespaces(ctx, pods)
+	}
 	return c, err
+}
+
+// listNamespaces lists the pods of one namespace after another, one each second, from when they are synced.
+func listNamespaces(ctx context.Context, pods cache.SharedIndexInformer) {
+	if !cache.WaitForCacheSync(ctx.Done(), pods.HasSynced) {
+		return
+	}
+	lister := corelisters.NewPodLister(pods.GetIndexer())
+	namespaces := pods.GetIndexer().ListIndexFuncValues(cache.NamespaceIndex)
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	for i := 0; len(namespaces) > 0; i++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		if all, err := lister.Pods(namespaces[i%len(namespaces)]).List(labels.Everything()); err == nil && len(all) == 0 && ctx.Err() == nil {
+			panic("a namespace with pods has none in the cache")
+		}
+	}
 }

@@ -33,6 +33,7 @@ type settings struct {
 	durable   bool
 	read      []peer.Mark
 	caughtUp  []peer.Mark
+	listing   bool // a namespace each second
 
 	node int // number of the node in a fleet
 
