@@ -175,11 +175,11 @@ func (j *joiner) wrong() string {
 
 // Handlers that join and leave at any time, each at its own pace, are called with the state
 // at which they joined, then with each change once and in order, and with resyncs unless
-// they are still getting all objects. There are more objects than are read ahead, in chunks of 128, so
+// they are still getting all objects. There are more objects than are read ahead, in chunks of 64, so
 // that most are read long after a handler has joined and perhaps after they have changed.
 func TestJoinersAndLeavers(t *testing.T) {
 	// The last one is new to the collection, the others are of all of its chunks.
-	names := []string{"o000", "o127", "o128", "o600", "o639", "o640", "o766", "o767", "p"}
+	names := []string{"o000", "o063", "o064", "o600", "o639", "o640", "o766", "o767", "p"}
 	for _, c := range collections {
 		t.Run(c.name, func(t *testing.T) {
 			rapid.Check(t, func(rt *rapid.T) {
@@ -323,9 +323,9 @@ func (k *keeper) let(calls int) {
 }
 
 // Handlers that join at one state and are near each other get the same objects, each of which is
-// decoded once. A handler that stays behind holds keys, and a bounded number of objects.
+// decoded once. A handler that stays behind holds keys, and a bounded number of objects; one alone holds fewer.
 func TestJoinersShareObjects(t *testing.T) {
-	const objects, chunk, recent, ahead = 4000, 128, 8, 3
+	const objects, chunk, recent, ahead = 4000, 64, 16, 3
 	for _, c := range collections {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -365,6 +365,14 @@ func TestJoinersShareObjects(t *testing.T) {
 				require.Len(t, near[0].objects, objects)
 				near[0].objects = nil
 				require.Zero(t, d.alive(), "all have their initial list")
+
+				alone := &keeper{leave: make(chan struct{})}
+				_, err := proc.AddHandler(alone, cache.HandlerOptions{})
+				require.NoError(t, err)
+				alone.let(objects / 2)
+				alone.objects = nil
+				require.LessOrEqual(t, d.alive(), (1+ahead)*chunk, "a handler that shares with no other")
+				alone.let(objects / 2)
 				proc.Stop()
 			})
 		})

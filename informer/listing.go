@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	chunkObjects = 128 // objects of a listing that are read and decoded together
-	recentChunks = 8   // chunks kept for the handlers that need them next
-	loadAhead    = 3   // chunks that are loaded, in parallel, before a handler needs them
+	chunkObjects = 64 // objects of a listing that are read and decoded together
+	recentChunks = 16 // chunks kept for the handlers that need them next
+	loadAhead    = 3  // chunks that are loaded, in parallel, before a handler needs them
 )
 
 // errChanged means that an object was unreadable in the state of a listing and has changed since.
@@ -172,6 +172,15 @@ func (s *listings) chunk(l *listing, number int) *chunk {
 		s.load(c)
 	})
 	return c
+}
+
+// passed is called when a handler has got all objects of a chunk. If no other one reads the listing, none needs it.
+func (s *listings) passed(c *chunk) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.listing.readers == 1 {
+		s.recent.Remove(c.chunkAt)
+	}
 }
 
 // lookups returns a reader of single objects of a collection's newest state, and the function that closes

@@ -196,7 +196,7 @@ func TestAllDecodedOnce(t *testing.T) {
 // The objects are loaded in parallel, and all of them even if that takes longer than a view of the
 // store may stay open.
 func TestAllDecodedLoadsInParallel(t *testing.T) {
-	const chunks, chunk = 6, 128
+	const chunks, chunk = 6, 64
 	synctest.Test(t, func(t *testing.T) {
 		db := boltDB(t, filepath.Join(t.TempDir(), "db"))
 		plain := informer.NewIndexer(&corev1.Pod{}, nil, informer.WithStore(db, "pods"), informer.WithScheme(core()))

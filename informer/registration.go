@@ -191,6 +191,7 @@ func (r *Registration) list(d delivery) {
 				r.pause()
 			}
 		}
+		r.p.listings.passed(c)
 	}
 	if d.kind == initialList {
 		r.tracker.Finished()
