@@ -137,7 +137,7 @@ bench-library: controlplane ## only the library's targets, in three minutes; wri
 	cd bench && $(GO) run ./cmd/bench -plan library -out ../.build/bench-library -command 'make bench-library'
 
 .PHONY: bench-library-100000
-bench-library-100000: controlplane ## the library beside informers in memory at 100,000 pods, and alone at a million, in half an hour; writes docs/bench/library.md
+bench-library-100000: controlplane ## the library beside informers in memory at 100,000 pods, and alone at a million, in three quarters of an hour; writes docs/bench/library.md
 	cd bench && $(GO) run ./cmd/bench -plan library-100000 -command 'make bench-library-100000'
 
 # build-before builds snapcache of the revision BEFORE as .build/before/snapcache.

@@ -164,10 +164,11 @@ var Plans = map[string]Plan{
 			{Name: "pods-100000", Pods: 100_000, Rounds: slices.Concat(
 				rounds(First, 1, []string{Typed, TypedTrimmed, Metadata, ControllerRuntime, LibraryBolt}),
 				rounds(FirstHandled, 1, []string{Typed, LibraryLimited, LibraryBolt}), rounds(Restart1, 1, []string{LibraryBolt}),
-				rounds(Handled, 2, []string{LibraryBolt, Typed}), rounds(Expired, 1, []string{LibraryBolt, Typed}),
-				rounds(Handled, 1, []string{LibraryLimited}), rounds(Expired, 1, []string{LibraryLimited}),
+				rounds(Handled, 2, []string{LibraryBolt, Typed}), rounds(Handled, 1, []string{LibraryLimited}),
+				rounds(Expired, 1, []string{LibraryBolt, Typed, LibraryLimited}),
 			), Streams: slices.Concat(
-				streams(100, 20*time.Second, 3, LibraryBolt, Typed), streams(100, 20*time.Second, 1, LibraryLimited, Metadata),
+				// Long enough for a garbage collection of a heap of gigabytes, which is a part of the cost of its changes.
+				streams(100, 200*time.Second, 1, LibraryBolt, Typed), streams(100, 20*time.Second, 1, LibraryLimited, Metadata),
 				busy(streams(100, 20*time.Second, 2, LibraryBolt, Typed)),
 			), Live: 4 * time.Second},
 			{Name: "generated-1000000", Generated: 1_000_000},
