@@ -37,7 +37,7 @@ func statusOf(t *testing.T, a *http.Response) metav1.Status {
 }
 
 // TestServerClosesBeforeAnswer: a server that ends before it has answered gives an error with the
-// reason. Whether a request may have been done is said of those that can do something.
+// reason. Only a request that can do something may have been done.
 func TestServerClosesBeforeAnswer(t *testing.T) {
 	for _, protocol := range []string{"h2", "http/1.1"} {
 		for _, tc := range []struct {
