@@ -53,6 +53,10 @@ var others = []foreign{
 		t.Helper()
 		return o.records(t, kubeconfig)
 	}, "host-web-1.web.example.com 0 IN A  10.3.0.2"},
+	{"k9s", func(t *testing.T, o *othersRun, kubeconfig, namespace string) []string {
+		t.Helper()
+		return o.screens(t, kubeconfig, namespace)
+	}, "web-0"},
 	{"mcp-server-kubernetes", func(t *testing.T, o *othersRun, kubeconfig, namespace string) []string {
 		t.Helper()
 		return o.ask(t, kubeconfig, namespace)
