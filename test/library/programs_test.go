@@ -47,6 +47,11 @@ type program struct {
 	small  bool                      // it is run each time
 	most   int                       // beside more pods it does not start in time, with any informers; 0 for no such limit
 
+	// prepare prepares the cluster for it, once; nil if there is nothing to do.
+	prepare func(t *testing.T, c kubernetes.Interface, source string)
+
+	env []string // besides what all have
+
 	// args are its arguments.
 	args func(t *testing.T, kubeconfig, dir string) []string
 
@@ -155,6 +160,7 @@ var programs = []program{
 		},
 	},
 	externalDNS,
+	keda,
 }
 
 // evictionPolicy has descheduler evict each pod with a label, once.
@@ -236,9 +242,13 @@ func newTrial(t *testing.T, p program, pods int) *trial {
 	cp := harness.ControlPlane(t, controlplane.Options{})
 	require.NoError(t, objects.SeedPodsDirect(t.Context(), cp, pods))
 	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{Nodes: 40}))
+	c, source := harness.Clientset(t, cp.RESTConfig(controlplane.Admin)), p.source(t)
+	if p.prepare != nil {
+		p.prepare(t, c, source)
+	}
 	return &trial{
-		program: p, t: t, cp: cp, c: harness.Clientset(t, cp.RESTConfig(controlplane.Admin)), group: group,
-		binary: buildDurable(t, p.source(t), p.pkg), kubeconfig: harness.Kubeconfig(t, cp, controlplane.Admin), dir: t.TempDir(),
+		program: p, t: t, cp: cp, c: c, group: group,
+		binary: buildDurable(t, source, p.pkg), kubeconfig: harness.Kubeconfig(t, cp, controlplane.Admin), dir: t.TempDir(),
 	}
 }
 
@@ -296,7 +306,7 @@ func (r *trial) run(kills int) {
 func (r *trial) start(group *harness.MemoryGroup, env ...string) *harness.Process {
 	r.t.Helper()
 	cmd := group.Command(r.binary, r.args(r.t, r.kubeconfig, r.dir)...)
-	cmd.Env = slices.Concat(harness.Environment(r.dir), []string{"TMPDIR=" + r.dir, "KUBECONFIG=" + r.kubeconfig}, env)
+	cmd.Env = slices.Concat(harness.Environment(r.dir), []string{"TMPDIR=" + r.dir, "KUBECONFIG=" + r.kubeconfig}, r.env, env)
 	p := harness.Start(r.t, cmd)
 	go r.follow(p)
 	return p
