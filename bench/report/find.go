@@ -59,6 +59,12 @@ func spread(st *result.Stage, scenario, peer string, m metric) measure.Spread {
 	return measure.SpreadOf(values)
 }
 
+// changeCPU returns a client's CPU time for a change, in seconds.
+func changeCPU(s result.Stream) float64 { return s.CPU / float64(max(1, s.Changes)) }
+
+// changeP99 returns the 99th percentile from a change to a handler, in seconds.
+func changeP99(s result.Stream) float64 { return s.Handled.P99 }
+
 // delays returns the spread of a peer's streams at a rate, if they had nothing beside them.
 func delays(st *result.Stage, rate float64, peer string, of func(result.Stream) float64) measure.Spread {
 	return delaysBeside(st, rate, peer, false, of)

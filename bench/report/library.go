@@ -116,7 +116,6 @@ func largeTargets(st *result.Stage) []target {
 		}
 	}
 	within := func(scenario string) measure.Spread { return spread(st, scenario, driver.LibraryLimited, peakOwn) }
-	p99 := func(s result.Stream) float64 { return s.Handled.P99 }
 	limited := delays(st, 100, driver.LibraryLimited, func(s result.Stream) float64 { return s.Collector })
 	return []target{
 		versus("peak of its own memory on the first sync", driver.First, peakOwn, 0.05),
@@ -124,10 +123,9 @@ func largeTargets(st *result.Stage) []target {
 		versus("peak of its own memory on the list after a 410", driver.Expired, peakOwn, 0.05),
 		versus("its own memory, settled after a first sync with a handler", driver.FirstHandled, settledAnon, 0.05),
 		versus("the same after a restart", driver.Handled, settledAnon, 0.05),
-		stream("CPU for a change at 100 changes a second", false,
-			func(s result.Stream) float64 { return s.CPU / float64(max(1, s.Changes)) }, 1.3),
-		stream("from a change to a handler, p99, at 100 changes a second", false, p99, 1),
-		stream("the same beside a busy loop for each CPU", true, p99, 1),
+		stream("CPU for a change at 100 changes a second", false, changeCPU, 1.3),
+		stream("from a change to a handler, p99, at 100 changes a second", false, changeP99, 1),
+		stream("the same beside a busy loop for each CPU", true, changeP99, 1),
 		versus("CPU on a restart with 1 % changed and a handler", driver.Handled, clientCPU, 0.5),
 		{
 			what: "Go's garbage collector in 64 MiB, of the CPU (beside: of the whole)", ours: figure{driver.LibraryLimited, limited, percent},

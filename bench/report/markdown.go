@@ -204,7 +204,7 @@ func streamTable(b *strings.Builder, st *result.Stage) {
 		}
 		row := []string{fmt.Sprint(k.rate), peer, fmt.Sprintf("%.0f", of(func(s result.Stream) float64 { return float64(s.Changes) }).Median)}
 		for _, f := range []func(result.Stream) float64{
-			func(s result.Stream) float64 { return s.Handled.P50 }, func(s result.Stream) float64 { return s.Handled.P99 },
+			func(s result.Stream) float64 { return s.Handled.P50 }, changeP99,
 		} {
 			row = append(row, withSpread(of(f), seconds))
 		}
@@ -216,7 +216,7 @@ func streamTable(b *strings.Builder, st *result.Stage) {
 			row = append(row, "-", "-")
 		}
 		row = append(row, withSpread(of(func(s result.Stream) float64 { return float64(s.WrittenBytes) / float64(s.Changes) }), size),
-			withSpread(of(func(s result.Stream) float64 { return s.CPU / float64(s.Changes) }), seconds),
+			withSpread(of(changeCPU), seconds),
 			withSpread(of(func(s result.Stream) float64 { return s.Collector }), percent),
 			withSpread(of(func(s result.Stream) float64 { return float64(s.PeakOwn) }), size))
 		b.WriteString("| " + strings.Join(row, " | ") + " |\n")

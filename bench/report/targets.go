@@ -99,9 +99,9 @@ func libraryTargets(run *result.Run, json figure) []target {
 		side := func(peer string) figure { return figure{peer, delays(stage(run, medium), 100, peer, of), seconds} }
 		return target{what: what + " at 100 changes a second", ours: side(driver.LibraryBolt), theirs: side(driver.Typed), ratio: ratio, atMost: true}
 	}
-	change := stream("CPU for a change", func(s result.Stream) float64 { return s.CPU / float64(max(1, s.Changes)) }, 1.2)
+	change := stream("CPU for a change", changeCPU, 1.2)
 	change.why = "the previous state is read and decoded too, and the new one is compressed and stored: [where the time goes](../performance.md#a-change)"
-	late := stream("from a change to a handler, p99", func(s result.Stream) float64 { return s.Handled.P99 }, 1)
+	late := stream("from a change to a handler, p99", changeP99, 1)
 	late.why = "a change takes more of the CPUs that the server is on too: [where the time goes](../performance.md#a-change)"
 	return []target{
 		versus("caught up on the first sync", driver.First, caughtUpTime, 1.3),

@@ -56,8 +56,7 @@ var externalDNS = program{
 func makeHeadlessService(t *testing.T, c kubernetes.Interface, name string) {
 	t.Helper()
 	app, once := map[string]string{"app": name}, metav1.CreateOptions{}
-	_, err := c.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, once)
-	require.NoError(t, err)
+	makeNamespace(t, c, name)
 	addresses := &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Name: "web", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
 		AddressType: discoveryv1.AddressTypeIPv4,
@@ -73,7 +72,7 @@ func makeHeadlessService(t *testing.T, c kubernetes.Interface, name string) {
 			Addresses: []string{fmt.Sprintf("10.0.0.%d", 1+i)}, TargetRef: &corev1.ObjectReference{Kind: "Pod", Name: pod, Namespace: name},
 		})
 	}
-	_, err = c.DiscoveryV1().EndpointSlices(name).Create(t.Context(), addresses, once)
+	_, err := c.DiscoveryV1().EndpointSlices(name).Create(t.Context(), addresses, once)
 	require.NoError(t, err)
 	_, err = c.CoreV1().Services(name).Create(t.Context(), &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: "web", Annotations: map[string]string{

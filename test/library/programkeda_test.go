@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -16,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/util/cert"
 
 	"github.com/snapcache/snapcache/test/controlplane/harness"
 )
@@ -41,11 +39,7 @@ var keda = program{
 	},
 	args: func(t *testing.T, _, dir string) []string {
 		t.Helper()
-		certificate, key, err := cert.GenerateSelfSignedCertKey("localhost", nil, nil)
-		require.NoError(t, err)
-		for name, content := range map[string][]byte{"ca.crt": certificate, "tls.crt": certificate, "tls.key": key} {
-			require.NoError(t, os.WriteFile(filepath.Join(dir, name), content, 0o600))
-		}
+		makeCertificate(t, dir)
 		return []string{
 			"--cert-dir", dir, "--metrics-bind-address=0", "--health-probe-bind-address=0", "--metrics-service-bind-address=127.0.0.1:0",
 			"--kube-api-qps=200", "--kube-api-burst=200",
@@ -75,8 +69,7 @@ var keda = program{
 func makeScaledDeployments(t *testing.T, c kubernetes.Interface, name string) {
 	t.Helper()
 	once := metav1.CreateOptions{}
-	_, err := c.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, once)
-	require.NoError(t, err)
+	makeNamespace(t, c, name)
 	containers := []corev1.Container{{Name: "main", Image: "example.com/shop"}}
 	for i := range tasks {
 		d := fmt.Sprintf("web-%02d", i)

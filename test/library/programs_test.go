@@ -70,10 +70,7 @@ var programs = []program{
 			t.Helper()
 			certs := filepath.Join(dir, "k8s-webhook-server", "serving-certs")
 			require.NoError(t, os.MkdirAll(certs, 0o700))
-			certificate, key, err := cert.GenerateSelfSignedCertKey("localhost", nil, nil)
-			require.NoError(t, err)
-			require.NoError(t, os.WriteFile(filepath.Join(certs, "tls.crt"), certificate, 0o600))
-			require.NoError(t, os.WriteFile(filepath.Join(certs, "tls.key"), key, 0o600))
+			makeCertificate(t, certs)
 			return nil // KUBECONFIG is set
 		},
 		work: func(t *testing.T, c kubernetes.Interface, name string) {
@@ -183,10 +180,25 @@ func nodeOf(work string) string {
 	return "spec.nodeName=" + objects.NodeName(i)
 }
 
+func makeNamespace(t *testing.T, c kubernetes.Interface, name string) {
+	t.Helper()
+	_, err := c.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+}
+
+// makeCertificate writes a certificate that is its own authority to a directory, under the names of a Secret of TLS.
+func makeCertificate(t *testing.T, dir string) {
+	t.Helper()
+	certificate, key, err := cert.GenerateSelfSignedCertKey("localhost", nil, nil)
+	require.NoError(t, err)
+	for name, content := range map[string][]byte{"ca.crt": certificate, "tls.crt": certificate, "tls.key": key} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), content, 0o600))
+	}
+}
+
 func makeReplicaSets(t *testing.T, c kubernetes.Interface, namespace string, replicas int32) {
 	t.Helper()
-	_, err := c.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	makeNamespace(t, c, namespace)
 	for i := range tasks {
 		app := map[string]string{"app": strconv.Itoa(i)}
 		_, err := c.AppsV1().ReplicaSets(namespace).Create(t.Context(), &appsv1.ReplicaSet{
