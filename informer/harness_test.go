@@ -60,6 +60,17 @@ func (r *recorder) take() []string {
 	return calls
 }
 
+// drop waits until there are n calls, and forgets them.
+func (r *recorder) drop(t *testing.T, n int) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return len(r.calls) == n
+	}, time.Minute, time.Millisecond)
+	r.take()
+}
+
 func (r *recorder) OnAdd(o any, initial bool) { r.add("add %s %v", rv(o), initial) }
 func (r *recorder) OnUpdate(old, o any)       { r.add("update %s %s", rv(old), rv(o)) }
 func (r *recorder) OnDelete(o any)            { r.add("delete %s", rv(o)) }
