@@ -96,11 +96,12 @@ test-programs: controlplane ## run programs that others wrote with durable infor
 
 others := $(CURDIR)/.build/others
 .PHONY: test-others
-test-others: controlplane ## run an OpenTelemetry collector, external-dns, helm, k9s, the JavaScript client and an MCP server at the agent's Kubernetes API; wants node, npm and tmux; half an hour
+test-others: controlplane ## run an OpenTelemetry collector, external-dns, helm, k9s, stern, the JavaScript client and an MCP server at the agent's Kubernetes API; wants node, npm and tmux; half an hour
 	cd test/node/helm && $(GO) build -o '$(others)/helm' helm.sh/helm/v4/cmd/helm
 	cd test/kubeapi/testdata/collector && $(GO) build -o '$(others)/collector' .
 	GOBIN='$(others)' $(GO) install sigs.k8s.io/external-dns@v0.21.0
 	GOBIN='$(others)' $(GO) install github.com/derailed/k9s@v0.50.16
+	GOBIN='$(others)' $(GO) install github.com/stern/stern@v1.33.1
 	npm install --no-audit --no-fund --prefix '$(others)' @kubernetes/client-node@1.4.0 mcp-server-kubernetes@4.1.7
 	cd test/kubeapi && $(GO) test -count=1 -run '^TestOthers$$' -timeout 30m -v . -others '$(others)'
 

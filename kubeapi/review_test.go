@@ -133,6 +133,18 @@ func TestAccessReviews(t *testing.T) {
 	}
 }
 
+// TestAccessReviews_OwnStatus: what a caller sends as the status is not in the answer.
+func TestAccessReviews_OwnStatus(t *testing.T) {
+	const body = `{"spec":{"resourceAttributes":{"verb":"list","resource":"pods"}},"status":{"denied":true,"evaluationError":"mine"}}`
+	var asked []string
+	s := reviewing(t, "", &asked)
+	for _, c := range []*access.Caller{localCaller, userCaller} {
+		answer := sendReview(s, c, accessReviews, body).Body.String()
+		require.NotContains(t, answer, "denied")
+		require.NotContains(t, answer, "evaluationError")
+	}
+}
+
 // TestAccessReviews_Selectors: a local caller may list a part of a resource with the selectors that the request
 // itself needs, and the cluster is asked with them.
 func TestAccessReviews_Selectors(t *testing.T) {

@@ -57,11 +57,17 @@ var others = []foreign{
 		t.Helper()
 		return o.screens(t, kubeconfig, namespace)
 	}, "web-0"},
+	{"stern", func(t *testing.T, o *othersRun, kubeconfig, namespace string) []string {
+		t.Helper()
+		return o.follow(t, kubeconfig, namespace, len(othersPods))
+	}, "web-0 › c"},
 	{"mcp-server-kubernetes", func(t *testing.T, o *othersRun, kubeconfig, namespace string) []string {
 		t.Helper()
 		return o.ask(t, kubeconfig, namespace)
 	}, "web-0"},
 }
+
+var othersPods = []string{"web-0", "web-1", "web-2", "z-last"}
 
 // TestOthers runs programs that others wrote at a kube-apiserver and then at the agent: while the server can be reached,
 // and after a restart of the agent without it. They read the same. A chart that helm installs through the agent is in
@@ -82,10 +88,10 @@ func TestOthers(t *testing.T) {
 	require.NoError(t, err)
 	o := &othersRun{s: s, dir: *othersDir, script: script}
 	p := newPlace(t, shared.plane, "others")
-	for _, name := range []string{"web-0", "web-1", "web-2", "z-last"} {
+	for _, name := range othersPods {
 		p.apply(fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: %[1]s, labels: {app: web}}, "+
 			"spec: {hostname: host-%[1]s, containers: [{name: c, image: i}]}, "+
-			"status: {phase: Running, containerStatuses: [{name: c, image: i, imageID: i, ready: true, restartCount: 0, state: {running: {}}}]}}", name))
+			"status: {phase: Running, containerStatuses: [{name: c, image: i, imageID: i, containerID: 'containerd://%[1]s', ready: true, restartCount: 0, state: {running: {}}}]}}", name))
 	}
 	p.apply(headless)
 	admin := filepath.Join(s.dir, "admin.kubeconfig")

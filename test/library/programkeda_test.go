@@ -94,7 +94,7 @@ kind: ScaledObject
 metadata: {name: NAME}
 spec:
   scaleTargetRef: {name: NAME}
-  pollingInterval: 1
+  pollingInterval: 10
   maxReplicaCount: 3
   triggers:
   - type: kubernetes-workload
