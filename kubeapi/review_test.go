@@ -33,8 +33,8 @@ type ofUsers struct{ everything }
 func (ofUsers) Takes(r *http.Request) bool { return !access.CallerOf(r.Context()).Local }
 
 // reviewing returns a server that has all pods and nodes, the secrets of the namespace a and the jobs with the
-// name x, and forwards what is not cached. The cluster allows users one question.
-func reviewing(t *testing.T, allowed string, asked *[]string) *Server {
+// name x, and more, and forwards what is not cached. The cluster allows users one question.
+func reviewing(t *testing.T, allowed string, asked *[]string, more ...store.Info) *Server {
 	t.Helper()
 	cached := func(i store.Info) *Collection {
 		return &Collection{Info: func() store.Info { return i }, Description: described(store.Description{Subresources: []string{"status"}})}
@@ -44,6 +44,9 @@ func reviewing(t *testing.T, allowed string, asked *[]string) *Server {
 		cached(store.Info{ID: "secrets", Version: "v1", Resource: "secrets", Kind: "Secret", Namespaced: true, Namespace: "a"}),
 		cached(store.Info{ID: "nodes", Version: "v1", Resource: "nodes", Kind: "Node"}),
 		cached(store.Info{ID: "jobs", Group: "batch", Version: "v1", Resource: "jobs", Kind: "Job", Namespaced: true, FieldSelector: "metadata.name=x"}),
+	}
+	for _, i := range more {
+		all = append(all, cached(i))
 	}
 	return New(Options{
 		Collections: func() []*Collection { return all },
@@ -100,7 +103,8 @@ func TestAccessReviews(t *testing.T) {
 		{"get,,,nodes,,default,", "", "get,,v1,nodes,,,"},
 		{"list,batch,,jobs,,a,", "with the fields metadata.name=x", "list,batch,v1,jobs,,a,"},
 		{"watch,batch,,jobs,,a,x", "", "watch,batch,v1,jobs,,a,x"},
-		{"get,,,namespaces,,,a", "namespaces is not cached", "get,,,namespaces,,,a"},
+		{"get,,,namespaces,,,a", "", "get,,v1,namespaces,,a,a"},
+		{"get,,,services,,,a", "services is not cached", "get,,,services,,,a"},
 		{"create,,,pods,,a,", "only get, list and watch", "create,,v1,pods,,a,"},
 		{"*,*,,*,,,", "only get, list and watch", "*,*,,*,,,"},
 		{"list,*,,*,,,", "*.* is not cached", "list,*,,*,,,"},
@@ -113,7 +117,9 @@ func TestAccessReviews(t *testing.T) {
 	} {
 		t.Run(tc.ask, func(t *testing.T) {
 			var asked []string
-			s := reviewing(t, tc.question, &asked)
+			s := reviewing(t, tc.question, &asked,
+				store.Info{ID: "namespaces", Version: "v1", Resource: "namespaces", Kind: "Namespace"},
+				store.Info{ID: "jobs.v2", Group: "batch", Version: "v2", Resource: "jobs", Kind: "Job", Namespaced: true})
 			w := sendReview(s, localCaller, accessReviews, reviewFor(tc.ask))
 			require.Equal(t, http.StatusCreated, w.Code, w.Body)
 			var review authorizationv1.SelfSubjectAccessReview
