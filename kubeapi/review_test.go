@@ -77,8 +77,8 @@ var (
 
 // reviewFor returns the body of a review in the words of text, without selectors.
 func reviewFor(what string) string {
-	if path, ok := strings.CutPrefix(what, "get /"); ok {
-		return fmt.Sprintf(`{"spec":{"nonResourceAttributes":{"verb":"get","path":"/%s"}}}`, path)
+	if verb, path, ok := strings.Cut(what, " /"); ok {
+		return fmt.Sprintf(`{"spec":{"nonResourceAttributes":{"verb":%q,"path":"/%s"}}}`, verb, path)
 	}
 	p := strings.Split(what, ",")
 	return fmt.Sprintf(`{"spec":{"resourceAttributes":{"verb":%q,"group":%q,"version":%q,"resource":%q,"subresource":%q,"namespace":%q,"name":%q}}}`,
@@ -103,12 +103,14 @@ func TestAccessReviews(t *testing.T) {
 		{"get,,,nodes,,default,", "", "get,,v1,nodes,,,"},
 		{"list,batch,,jobs,,a,", "with the fields metadata.name=x", "list,batch,v1,jobs,,a,"},
 		{"watch,batch,,jobs,,a,x", "", "watch,batch,v1,jobs,,a,x"},
+		{"watch,batch,,jobs,,a,y", "with the fields metadata.name=x", "watch,batch,v1,jobs,,a,y"},
 		{"get,,,namespaces,,,a", "", "get,,v1,namespaces,,a,a"},
 		{"get,,,services,,,a", "services is not cached", "get,,,services,,,a"},
 		{"create,,,pods,,a,", "only get, list and watch", "create,,v1,pods,,a,"},
 		{"*,*,,*,,,", "only get, list and watch", "*,*,,*,,,"},
 		{"list,*,,*,,,", "*.* is not cached", "list,*,,*,,,"},
 		{"get /version", "", "get /version"},
+		{"post /version", "only get, list and watch", "post /version"},
 		{"get /healthz", "", "get /healthz"},
 		{"get /apis/batch/v1", "", "get /apis/batch/v1"},
 		{"get /apis/authorization.k8s.io", "", "get /apis/authorization.k8s.io"},
