@@ -215,7 +215,8 @@ func TestReviewBodies(t *testing.T) {
 func TestRulesReviews(t *testing.T) {
 	const path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
 	var asked []string
-	s := reviewing(t, "", &asked)
+	s := reviewing(t, "", &asked,
+		store.Info{ID: "secrets.c", Version: "v1", Resource: "secrets", Kind: "Secret", Namespaced: true, Namespace: "c"})
 	review := func(c *access.Caller, namespace string) (status authorizationv1.SubjectRulesReviewStatus) {
 		w := sendReview(s, c, path, fmt.Sprintf(`{"spec":{"namespace":%q}}`, namespace))
 		require.Equal(t, http.StatusCreated, w.Code, w.Body)
