@@ -91,7 +91,8 @@ func TestOthers(t *testing.T) {
 	for _, name := range othersPods {
 		p.apply(fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: %[1]s, labels: {app: web}}, "+
 			"spec: {hostname: host-%[1]s, containers: [{name: c, image: i}]}, "+
-			"status: {phase: Running, containerStatuses: [{name: c, image: i, imageID: i, containerID: 'containerd://%[1]s', ready: true, restartCount: 0, state: {running: {}}}]}}", name))
+			"status: {phase: Running, containerStatuses: [{name: c, image: i, imageID: i, "+
+			"containerID: 'containerd://%[1]s', ready: true, restartCount: 0, state: {running: {}}}]}}", name))
 	}
 	p.apply(headless)
 	admin := filepath.Join(s.dir, "admin.kubeconfig")

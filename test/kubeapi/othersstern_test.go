@@ -25,9 +25,9 @@ func (o *othersRun) follow(t *testing.T, kubeconfig, namespace string, container
 	require.NoError(t, cmd.Start())
 	var output strings.Builder
 	followed := make(map[string]bool)
-	for lines := bufio.NewScanner(said); len(followed) < containers && lines.Scan(); {
-		output.WriteString(lines.Text() + "\n")
-		if container, ok := strings.CutPrefix(lines.Text(), "+ "); ok {
+	for text := bufio.NewScanner(said); len(followed) < containers && text.Scan(); {
+		output.WriteString(text.Text() + "\n")
+		if container, ok := strings.CutPrefix(text.Text(), "+ "); ok {
 			followed[container] = true
 		}
 	}

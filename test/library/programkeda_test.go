@@ -33,9 +33,10 @@ var keda = program{
 		for _, file := range definitions {
 			post(t, c, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", string(harness.ReadFile(t, file)))
 		}
-		require.NoError(t, wait.PollUntilContextTimeout(t.Context(), 200*time.Millisecond, harness.Patience, true, func(ctx context.Context) (bool, error) {
+		served := func(ctx context.Context) (bool, error) {
 			return c.CoreV1().RESTClient().Get().AbsPath("/apis/keda.sh/v1alpha1/scaledobjects").Do(ctx).Error() == nil, nil
-		}))
+		}
+		require.NoError(t, wait.PollUntilContextTimeout(t.Context(), 200*time.Millisecond, harness.Patience, true, served))
 	},
 	args: func(t *testing.T, _, dir string) []string {
 		t.Helper()
