@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 
 	"github.com/snapcache/snapcache/access"
+	"github.com/snapcache/snapcache/internal/quota"
 	"github.com/snapcache/snapcache/store"
 )
 
@@ -208,6 +209,22 @@ func TestReviewBodies(t *testing.T) {
 		return authorizationv1.SubjectAccessReviewStatus{}, apierrors.NewTooManyRequests("busy", 1)
 	}
 	require.Equal(t, http.StatusTooManyRequests, sendReview(s, userCaller, accessReviews, reviewFor("list,,,pods,,,")).Code)
+}
+
+// TestReviewBodies_Held: a review counts three times against the bytes that its caller's requests may hold, of which a
+// caller that is alone has half.
+func TestReviewBodies_Held(t *testing.T) {
+	var asked []string
+	s := reviewing(t, "", &asked)
+	body := reviewFor("list,,,pods,,,")
+	for all, code := range map[int]int{6 * len(body): http.StatusCreated, 6*len(body) - 2: http.StatusTooManyRequests} {
+		account := quota.NewShares(int64(all)).Open("alice")
+		r := httptest.NewRequest(http.MethodPost, accessReviews, strings.NewReader(body))
+		w := httptest.NewRecorder()
+		s.WithBodies(http.NotFoundHandler()).ServeHTTP(w, r.WithContext(quota.WithAccount(access.WithCaller(r.Context(), userCaller), account)))
+		require.Equal(t, code, w.Code, "%d bytes for all: %s", all, w.Body)
+	}
+	require.Len(t, asked, 1)
 }
 
 // TestRulesReviews: a local caller may read what is cached, and is told what is cached in part; a user gets the
