@@ -17,7 +17,7 @@ type decoder struct {
 	detector cache.MutationDetector
 	size     int // objects in the cache of decoded objects
 
-	// kept is the cache of the objects that were decoded last; nil for none. A reader loads it before
+	// kept has, by key, the objects that were decoded last, each in one state; nil for none. A reader loads it before
 	// it reads an object, so that after reset it can't add an older object to the new cache.
 	kept atomic.Pointer[lru.Cache]
 
@@ -42,13 +42,13 @@ func (d *decoder) decode(add bool) Decode {
 		if v := o.Go(); v != nil {
 			return v, nil
 		}
-		at := version{o.Key(), string(o.GetUID()), o.GetResourceVersion()}
-		if v, ok := cached(kept, at); ok {
+		key, at := o.Key(), version{string(o.GetUID()), o.GetResourceVersion()}
+		if v, ok := cached(kept, key, at); ok {
 			return v, nil
 		}
 		v, err := d.fresh(o)
 		if err == nil && add && kept != nil && at.rv != "" {
-			kept.Add(at, v)
+			kept.Add(key, decoded{at, v})
 		}
 		return v, err
 	}
@@ -92,13 +92,23 @@ func (d *decoder) reset() {
 // resourceVersion at any time.
 func (d *decoder) unversioned() { d.kept.Store(nil) }
 
-// version identifies one state of one object, under the rules of one collection.
-type version struct{ key, uid, rv string }
+// version identifies one state of an object, under the rules of one collection.
+type version struct{ uid, rv string }
 
-// cached returns an object of a cache, which may be nil.
-func cached(kept *lru.Cache, v version) (any, bool) {
-	if kept == nil || v.rv == "" { // without a resourceVersion, two states are not distinguishable
+// decoded is a decoded object.
+type decoded struct {
+	version
+	value any
+}
+
+// cached returns an object of a cache, which may be nil, if it is there in that state.
+func cached(kept *lru.Cache, key string, at version) (any, bool) {
+	if kept == nil || at.rv == "" { // without a resourceVersion, two states are not distinguishable
 		return nil, false
 	}
-	return kept.Get(v)
+	v, ok := kept.Get(key)
+	if d, _ := v.(decoded); ok && d.version == at {
+		return d.value, true
+	}
+	return nil, false
 }

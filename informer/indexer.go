@@ -227,7 +227,7 @@ func (x *Indexer) reading() func(v store.Lookup, key string) (any, error) {
 			if err != nil {
 				return nil, err
 			}
-			if item, ok := cached(kept, version{h.Key, h.UID, h.RV}); ok {
+			if item, ok := cached(kept, h.Key, version{h.UID, h.RV}); ok {
 				return item, nil
 			}
 		}

@@ -143,14 +143,18 @@ func (r *Registration) pause() {
 // deliver calls the handler with a change. It returns false if the handler panicked.
 func (r *Registration) deliver(c *change) (ok bool) {
 	defer utilruntime.HandleCrashWithLogger(r.logger)
+	var before any
+	if c.Type != store.Deleted || c.new == nil {
+		before = r.object(c.old) // first: once the new state is decoded, the decoder does not keep this one
+	}
 	switch o := r.object(c.new); {
 	case c.Type == store.Deleted && c.new == nil:
-		r.handler.OnDelete(cache.DeletedFinalStateUnknown{Key: c.Key, Obj: r.object(c.old)})
+		r.handler.OnDelete(cache.DeletedFinalStateUnknown{Key: c.Key, Obj: before})
 	case o == nil: // it can't be decoded
 	case c.Type == store.Deleted:
 		r.handler.OnDelete(o)
 	default:
-		r.update(r.object(c.old), o)
+		r.update(before, o)
 	}
 	return true
 }
