@@ -91,8 +91,8 @@ test-servers: controlplane ## run the tests that depend on the server against ea
 	$(if $(SERVERS),,cd test/controlplane && $(GO) run ./cmd/servers -mutants)
 
 .PHONY: test-programs
-test-programs: controlplane ## run programs that others wrote with durable informers, on 100,000 pods in 128 MiB (docs/unmodified.md); as root; an hour and a quarter
-	cd test/library && $(GO) test -count=1 -run '^TestPrograms$$' -timeout 2h -v . -programs.full
+test-programs: controlplane ## run programs that others wrote with durable informers, on 100,000 objects in 128 MiB (docs/unmodified.md); as root; an hour and three quarters
+	cd test/library && $(GO) test -count=1 -run '^TestPrograms$$' -timeout 3h -v . -programs.full
 
 others := $(CURDIR)/.build/others
 .PHONY: test-others

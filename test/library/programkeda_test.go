@@ -1,19 +1,15 @@
 package library
 
 import (
-	"context"
 	"fmt"
-	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/snapcache/snapcache/test/controlplane/harness"
@@ -27,16 +23,7 @@ var keda = program{
 	env: []string{"WATCH_NAMESPACE=", "KEDA_CLUSTER_OBJECT_NAMESPACE=keda"},
 	prepare: func(t *testing.T, c kubernetes.Interface, source string) {
 		t.Helper()
-		definitions, err := filepath.Glob(filepath.Join(source, "config", "crd", "bases", "*.yaml"))
-		require.NoError(t, err)
-		require.NotEmpty(t, definitions)
-		for _, file := range definitions {
-			post(t, c, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", string(harness.ReadFile(t, file)))
-		}
-		served := func(ctx context.Context) (bool, error) {
-			return c.CoreV1().RESTClient().Get().AbsPath("/apis/keda.sh/v1alpha1/scaledobjects").Do(ctx).Error() == nil, nil
-		}
-		require.NoError(t, wait.PollUntilContextTimeout(t.Context(), 200*time.Millisecond, harness.Patience, true, served))
+		defineAll(t, c, filepath.Join(source, "config", "crd", "bases"))
 	},
 	args: func(t *testing.T, _, dir string) []string {
 		t.Helper()
@@ -102,11 +89,4 @@ spec:
     metadata: {podSelector: till-of=NAME, value: "1"}
 `, "NAME", d))
 	}
-}
-
-// post creates an object from YAML.
-func post(t *testing.T, c kubernetes.Interface, path, object string) {
-	t.Helper()
-	require.NoError(t, c.CoreV1().RESTClient().Verb(http.MethodPost).AbsPath(path).
-		SetHeader("Content-Type", "application/yaml").Body([]byte(object)).Do(t.Context()).Error())
 }

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/cert"
 
 	"github.com/snapcache/snapcache/informer/unmodified"
@@ -29,7 +30,7 @@ import (
 	"github.com/snapcache/snapcache/test/controlplane/objects"
 )
 
-var programsFull = flag.Bool("programs.full", false, "TestPrograms runs all programs, each on 100,000 pods")
+var programsFull = flag.Bool("programs.full", false, "TestPrograms runs all programs, each on 100,000 objects")
 
 const (
 	// confinedTo is the memory limit of a program.
@@ -45,7 +46,12 @@ type program struct {
 	source func(t *testing.T) string // returns the directory of its module
 	pkg    string                    // its main package
 	small  bool                      // it is run each time
-	most   int                       // beside more pods it does not start in time, with any informers; 0 for no such limit
+	most   int                       // beside more objects it does not start in time, with any informers; 0 for no such limit
+
+	// seed makes about n objects that it watches; nil for pods. churn changes 50 of them each second until ctx
+	// ends; nil for pods.
+	seed  func(ctx context.Context, cp *controlplane.ControlPlane, n int) error
+	churn func(ctx context.Context, config *rest.Config) error
 
 	// prepare prepares the cluster for it, once; nil if there is nothing to do.
 	prepare func(t *testing.T, c kubernetes.Interface, source string)
@@ -158,6 +164,7 @@ var programs = []program{
 	},
 	externalDNS,
 	keda,
+	prometheusOperator,
 }
 
 // evictionPolicy has descheduler evict each pod with a label, once.
@@ -215,19 +222,24 @@ func makeReplicaSets(t *testing.T, c kubernetes.Interface, namespace string, rep
 	}
 }
 
-// TestPrograms runs programs that others wrote, on more pods than fit into their memory. With client-go's informers the
+// TestPrograms runs programs that others wrote, on more objects than fit into their memory. With client-go's informers the
 // kernel kills them. With durable ones they do the same work in the cluster as without a limit: after their first start,
-// after a restart of the server, whose lists then have expired, and after kills while pods change.
+// after a restart of the server, whose lists then have expired, and after kills while objects change.
 func TestPrograms(t *testing.T) {
-	pods, kills := 10_000, 3
+	count, kills := 10_000, 3
 	if *programsFull {
-		pods, kills = 100_000, 50
+		count, kills = 100_000, 50
 	}
 	for _, p := range programs {
 		if p.small || *programsFull {
-			t.Run(p.name, func(t *testing.T) { newTrial(t, p, min(pods, cmp.Or(p.most, pods))).run(kills) })
+			t.Run(p.name, func(t *testing.T) { newTrial(t, p, min(count, cmp.Or(p.most, count))).run(kills) })
 		}
 	}
+}
+
+func churnPods(ctx context.Context, config *rest.Config) error {
+	_, err := objects.Churn(ctx, config, objects.ChurnOptions{Rate: 50, Kinds: []string{"pods"}})
+	return err
 }
 
 // trial is the test of one program.
@@ -245,14 +257,17 @@ type trial struct {
 	own        atomic.Int64
 }
 
-func newTrial(t *testing.T, p program, pods int) *trial {
+func newTrial(t *testing.T, p program, count int) *trial {
 	t.Helper()
 	group := harness.NewMemoryGroup(t, confinedTo)
 	if group == nil {
 		t.Skip("this machine has no cgroup for the program: run the test as root")
 	}
 	cp := harness.ControlPlane(t, controlplane.Options{})
-	require.NoError(t, objects.SeedPodsDirect(t.Context(), cp, pods))
+	if p.seed == nil {
+		p.seed, p.churn = objects.SeedPodsDirect, churnPods
+	}
+	require.NoError(t, p.seed(t.Context(), cp, count))
 	require.NoError(t, objects.Seed(t.Context(), cp, objects.SeedOptions{Nodes: 40}))
 	c, source := harness.Clientset(t, cp.RESTConfig(controlplane.Admin)), p.source(t)
 	if p.prepare != nil {
@@ -294,10 +309,7 @@ func (r *trial) run(kills int) {
 
 	ctx, stop := context.WithCancel(t.Context())
 	churned := make(chan error, 1)
-	go func() {
-		_, err := objects.Churn(ctx, r.cp.RESTConfig(controlplane.Admin), objects.ChurnOptions{Rate: 50, Kinds: []string{"pods"}})
-		churned <- err
-	}()
+	go func() { churned <- r.churn(ctx, r.cp.RESTConfig(controlplane.Admin)) }()
 	for i := range kills {
 		p.Kill()
 		p = r.start(r.group, durable...)
@@ -311,7 +323,7 @@ func (r *trial) run(kills int) {
 	require.NoError(t, <-churned)
 	p.Kill()
 	require.Equal(t, 1, r.group.Kills(t), "programs with durable informers were killed")
-	t.Logf("%d kills while pods change: %d MB of its own", kills, r.own.Load()>>20)
+	t.Logf("%d kills while objects change: %d MB of its own", kills, r.own.Load()>>20)
 }
 
 // start starts the program, in a cgroup if there is one.

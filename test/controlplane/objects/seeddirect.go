@@ -9,6 +9,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -31,7 +32,8 @@ func SeedPodsDirect(ctx context.Context, cp *controlplane.ControlPlane, n int) e
 // SeedDirect writes n objects of a resource into etcd in the apiserver's storage format, each in a
 // revision of its own: 20,000 take seconds instead of minutes. The apiserver may be running or not; it
 // takes the objects for another apiserver's. They are made with seed 1, 200 a namespace, which
-// is written too. A second call writes the same objects again.
+// is written too. A second call writes the same objects again. A resource with a group is "group/resource",
+// if the apiserver stores it so, as it does custom ones.
 func SeedDirect[T runtime.Object](ctx context.Context, cp *controlplane.ControlPlane, resource string, n int, fn func(namespace string, i int, seed int64) T) error {
 	client, err := cp.EtcdClient()
 	if err != nil {
@@ -63,14 +65,18 @@ func SeedDirect[T runtime.Object](ctx context.Context, cp *controlplane.ControlP
 	return nil
 }
 
-// storage encodes as the apiserver does: four magic bytes, then protobuf in an envelope with
-// apiVersion and kind.
+// storage encodes built-in objects as the apiserver does: four magic bytes, then protobuf in an
+// envelope with apiVersion and kind.
 var storage = protobuf.NewSerializer(scheme.Scheme, scheme.Scheme)
 
 // put stores an object if all conditions hold, and returns its revision; 0 if they don't.
 func put(ctx context.Context, client *clientv3.Client, key string, object runtime.Object, conditions ...clientv3.Cmp) (revision int64, err error) {
+	var encoder runtime.Encoder = storage
+	if _, custom := object.(*unstructured.Unstructured); custom {
+		encoder = unstructured.UnstructuredJSONScheme
+	}
 	var value bytes.Buffer
-	if err := storage.Encode(object, &value); err != nil {
+	if err := encoder.Encode(object, &value); err != nil {
 		return 0, fmt.Errorf("encode %s: %w", key, err)
 	}
 	done, err := client.Txn(ctx).If(conditions...).Then(clientv3.OpPut(key, value.String())).Commit()
