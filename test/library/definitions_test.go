@@ -30,20 +30,25 @@ func defineAll(t *testing.T, c kubernetes.Interface, dir string) {
 			Spec struct {
 				Group    string
 				Names    struct{ Plural string }
-				Versions []struct{ Name string }
+				Versions []struct {
+					Name   string
+					Served bool
+				}
 			}
 		}
 		require.NoError(t, yaml.Unmarshal(content, &definition))
 		for _, v := range definition.Spec.Versions {
-			paths = append(paths, path.Join("/apis", definition.Spec.Group, v.Name, definition.Spec.Names.Plural))
+			if v.Served {
+				paths = append(paths, path.Join("/apis", definition.Spec.Group, v.Name, definition.Spec.Names.Plural))
+			}
 		}
 	}
-	for _, path := range paths {
+	for _, objects := range paths {
 		served := func(ctx context.Context) (bool, error) {
-			return c.CoreV1().RESTClient().Get().AbsPath(path).Param("limit", "1").Do(ctx).Error() == nil, nil
+			return c.CoreV1().RESTClient().Get().AbsPath(objects).Param("limit", "1").Do(ctx).Error() == nil, nil
 		}
 		err := wait.PollUntilContextTimeout(t.Context(), 200*time.Millisecond, harness.Patience, true, served)
-		require.NoError(t, err, path)
+		require.NoError(t, err, objects)
 	}
 }
 
