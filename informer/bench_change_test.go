@@ -31,9 +31,9 @@ const (
 )
 
 // BenchmarkChange measures the processor time of a change, from the connection to a handler, with its share of the
-// flushes and folds of a durable store, the collector, and a server of its own that sends it: changes of pods of 11 kB,
-// each when the handler has had the one before, a flush for about each hundred of them, as at 100 a second. All pods
-// change in turn, or a few of them, or some much more often than others. It reports the live heap after all changes, too.
+// durable store's flushes, of the collector, and of a server in the same process: changes of pods of 11 kB, each when the
+// handler has had the one before, with a flush each 100 ms. All pods change in turn, or a few of them, or some much more
+// often than others. It reports the live heap after all changes, too.
 func BenchmarkChange(b *testing.B) {
 	random := rand.New(rand.NewPCG(1, 1)) //nolint:gosec // choices of a benchmark
 	zipf := rand.NewZipf(random, 1.1, 1, changePods-1)
