@@ -31,9 +31,9 @@ const (
 )
 
 // BenchmarkChange measures the processor time of a change, from the connection to a handler, with its share of the
-// durable store's flushes, of the collector, and of a server in the same process: changes of pods of 11 kB, each when the
-// handler has had the one before, with a flush each 100 ms. All pods change in turn, or a few of them, or some much more
-// often than others. It reports the live heap after all changes, too.
+// durable store's flushes, of the collector, and of a server in the same process: changes of pods of 11 kB, each when
+// the handler has had the one before, with a flush each 100 ms. All pods change in turn, or a few of them, or some much
+// more often than others. It reports the live heap after all changes, too.
 func BenchmarkChange(b *testing.B) {
 	random := rand.New(rand.NewPCG(1, 1)) //nolint:gosec // choices of a benchmark
 	zipf := rand.NewZipf(random, 1.1, 1, changePods-1)
@@ -41,7 +41,9 @@ func BenchmarkChange(b *testing.B) {
 	inTurn := func(of int) func() int { return func() int { next++; return next * 7919 % of } }
 	b.Run("all", func(b *testing.B) { benchChange(b, inTurn(changePods)) })
 	b.Run("few", func(b *testing.B) { benchChange(b, inTurn(changePods/10)) })
-	b.Run("some often", func(b *testing.B) { benchChange(b, func() int { return int(zipf.Uint64()) * 7919 % changePods }) }) //nolint:gosec // below changePods
+	b.Run("some often", func(b *testing.B) {
+		benchChange(b, func() int { return int(zipf.Uint64()) * 7919 % changePods }) //nolint:gosec // below changePods
+	})
 }
 
 func benchChange(b *testing.B, choose func() int) {
@@ -156,7 +158,8 @@ func (s *changing) encode(kind string, m interface {
 
 // event returns the frame of a change.
 func (s *changing) event(pod *corev1.Pod) []byte {
-	event, err := (&metav1.WatchEvent{Type: string(watch.Modified), Object: apiruntime.RawExtension{Raw: s.encode("Pod", pod)}}).Marshal()
+	changed := apiruntime.RawExtension{Raw: s.encode("Pod", pod)}
+	event, err := (&metav1.WatchEvent{Type: string(watch.Modified), Object: changed}).Marshal()
 	if err != nil {
 		s.b.Fatal(err)
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/snapcache/snapcache/informer"
 )
 
-// TestDecodedAsManyAsObjects has a cache of as many decoded objects as there are: each state is decoded once, although the
-// handlers get it twice, as a new state and as the one before the next.
+// TestDecodedAsManyAsObjects has a cache of as many decoded objects as there are: each state is decoded once, although
+// the handlers get it twice, as a new state and as the one before the next.
 func TestDecodedAsManyAsObjects(t *testing.T) {
 	const count, rounds = 10, 5
 	synctest.Test(t, func(t *testing.T) {

@@ -65,6 +65,11 @@ func sendReview(s *Server, c *access.Caller, path, body string, headers ...strin
 	for i := 0; i < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])
 	}
+	return reviewed(s, c, r)
+}
+
+// reviewed answers a request of a caller.
+func reviewed(s *Server, c *access.Caller, r *http.Request) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	none := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })
 	s.WithBodies(none).ServeHTTP(w, r.WithContext(access.WithCaller(r.Context(), c)))
@@ -218,10 +223,8 @@ func TestReviewBodies_Held(t *testing.T) {
 	s := reviewing(t, "", &asked)
 	body := reviewFor("list,,,pods,,,")
 	for all, code := range map[int]int{6 * len(body): http.StatusCreated, 6*len(body) - 2: http.StatusTooManyRequests} {
-		account := quota.NewShares(int64(all)).Open("alice")
-		r := httptest.NewRequest(http.MethodPost, accessReviews, strings.NewReader(body))
-		w := httptest.NewRecorder()
-		s.WithBodies(http.NotFoundHandler()).ServeHTTP(w, r.WithContext(quota.WithAccount(access.WithCaller(r.Context(), userCaller), account)))
+		ctx := quota.WithAccount(t.Context(), quota.NewShares(int64(all)).Open(reviewedByUser))
+		w := reviewed(s, userCaller, httptest.NewRequestWithContext(ctx, http.MethodPost, accessReviews, strings.NewReader(body)))
 		require.Equal(t, code, w.Code, "%d bytes for all: %s", all, w.Body)
 	}
 	require.Len(t, asked, 1)
