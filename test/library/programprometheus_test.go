@@ -7,7 +7,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -19,7 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -53,7 +54,7 @@ var prometheusOperator = program{
 	churn: churnRules,
 	prepare: func(t *testing.T, c kubernetes.Interface, source string) {
 		t.Helper()
-		defineAll(t, c, source+"/example/prometheus-operator-crd")
+		defineAll(t, c, filepath.Join(source, "example", "prometheus-operator-crd"))
 	},
 	args: func(*testing.T, string, string) []string {
 		return []string{"--web.listen-address=127.0.0.1:0", "--kubelet-endpoints=false"} // KUBECONFIG is set
@@ -61,36 +62,30 @@ var prometheusOperator = program{
 	work: makePrometheus,
 	done: func(t *testing.T, c kubernetes.Interface, _ *harness.Process, name string) (result string, all bool) {
 		t.Helper()
-		rules, err := c.CoreV1().ConfigMaps(name).Get(t.Context(), "prometheus-main-rulefiles-0", metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			return "no rules", false
-		}
-		require.NoError(t, err)
-		var files []string // whose names have the rules' UIDs
-		for _, content := range rules.Data {
-			files = append(files, content)
-		}
-		slices.Sort(files)
-		config, err := c.CoreV1().Secrets(name).Get(t.Context(), "prometheus-main", metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			return "no configuration", false
-		}
-		require.NoError(t, err)
-		unpacked, err := gzip.NewReader(bytes.NewReader(config.Data["prometheus.yaml.gz"]))
-		require.NoError(t, err)
-		content, err := io.ReadAll(unpacked)
-		require.NoError(t, err)
-		set, err := c.AppsV1().StatefulSets(name).Get(t.Context(), "prometheus-main", metav1.GetOptions{})
+		const made = "prometheus-main" // by the operator; the StatefulSet is its last
+		set, err := c.AppsV1().StatefulSets(name).Get(t.Context(), made, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return "no StatefulSet", false
 		}
 		require.NoError(t, err)
-		result = strings.Join(files, "") + string(content) + fmt.Sprint(*set.Spec.Replicas, set.Spec.Template.Spec.Containers[0].Args)
+		rules, err := c.CoreV1().ConfigMaps(name).Get(t.Context(), made+"-rulefiles-0", metav1.GetOptions{})
+		require.NoError(t, err)
+		files := slices.Sorted(maps.Values(rules.Data)) // their names have the rules' UIDs
+		packed, err := c.CoreV1().Secrets(name).Get(t.Context(), made, metav1.GetOptions{})
+		require.NoError(t, err)
+		unpacked, err := gzip.NewReader(bytes.NewReader(packed.Data["prometheus.yaml.gz"]))
+		require.NoError(t, err)
+		config, err := io.ReadAll(unpacked)
+		require.NoError(t, err)
+		args := set.Spec.Template.Spec.Containers[0].Args
+		result = strings.Join(files, "") + string(config) + fmt.Sprint(*set.Spec.Replicas, args)
 		return strings.ReplaceAll(result, name, ""), len(files) == tasks && strings.Count(result, "job_name: ") == tasks
 	},
 }
 
-var prometheusRules = schema.GroupVersionResource{Group: "monitoring.coreos.com", Version: "v1", Resource: "prometheusrules"}
+var prometheusRules = schema.GroupVersionResource{
+	Group: "monitoring.coreos.com", Version: "v1", Resource: "prometheusrules",
+}
 
 // alertingRules returns ten rules in two groups, about 4 kB, as charts of applications install them.
 func alertingRules(namespace string, i int, seed int64) *unstructured.Unstructured {
@@ -100,12 +95,17 @@ func alertingRules(namespace string, i int, seed int64) *unstructured.Unstructur
 		rules := make([]any, 5)
 		for r := range rules {
 			app := fmt.Sprintf("%s-%08x", namespace, random.Uint32())
+			const requests = `sum by (pod) (rate(http_requests_total{app="%s"%s}[5m]))`
+			failed, all := fmt.Sprintf(requests, app, `,code=~"5.."`), fmt.Sprintf(requests, app, "")
 			rules[r] = map[string]any{
-				"alert": fmt.Sprintf("TooManyErrors%d", r), "for": "10m",
-				"expr": fmt.Sprintf(`sum by (pod) (rate(http_requests_total{app="%s",code=~"5.."}[5m])) / sum by (pod) (rate(http_requests_total{app="%s"}[5m])) > 0.0%d`,
-					app, app, 1+random.IntN(9)),
-				"labels":      map[string]any{"severity": "warning", "team": fmt.Sprintf("team-%02d", random.IntN(30))},
-				"annotations": map[string]any{"summary": app + " answers with errors", "runbook": fmt.Sprintf("https://runbooks.example.com/%016x", random.Uint64())},
+				"alert":  fmt.Sprintf("TooManyErrors%d", r),
+				"expr":   fmt.Sprintf("%s / %s > 0.0%d", failed, all, 1+random.IntN(9)),
+				"for":    "10m",
+				"labels": map[string]any{"severity": "warning", "team": fmt.Sprintf("team-%02d", random.IntN(30))},
+				"annotations": map[string]any{
+					"summary": app + " answers with errors",
+					"runbook": fmt.Sprintf("https://runbooks.example.com/%016x", random.Uint64()),
+				},
 			}
 		}
 		groups[g] = map[string]any{"name": fmt.Sprintf("%s.%d", namespace, g), "interval": "30s", "rules": rules}
@@ -115,14 +115,14 @@ func alertingRules(namespace string, i int, seed int64) *unstructured.Unstructur
 	o.SetKind("PrometheusRule")
 	o.SetNamespace(namespace)
 	o.SetName(fmt.Sprintf("rules-%d", i))
-	o.SetUID(uuid.NewUUID())
+	o.SetUID(types.UID(fmt.Sprintf("%016x%016x", random.Uint64(), random.Uint64())))
 	o.SetGeneration(1)
 	o.SetCreationTimestamp(metav1.NewTime(time.Date(2026, 1, 12, 6, 0, i%60, 0, time.UTC)))
 	o.SetLabels(map[string]string{"app": namespace, "release": fmt.Sprint("stable-", i%7)})
 	return o
 }
 
-// churnRules changes a rule each 20 ms until ctx ends.
+// churnRules changes rules until ctx ends, one after the other: one each 20 ms, or as soon as the server has answered.
 func churnRules(ctx context.Context, config *rest.Config) error {
 	config = rest.CopyConfig(config)
 	config.QPS = -1

@@ -48,8 +48,8 @@ type program struct {
 	small  bool                      // it is run each time
 	most   int                       // beside more objects it does not start in time, with any informers; 0 for no such limit
 
-	// seed makes about n objects that it watches; nil for pods. churn changes 50 of them each second until ctx
-	// ends; nil for pods.
+	// seed makes about n objects that it watches; nil for pods. churn changes up to 50 of them each second until
+	// ctx ends; nil for pods.
 	seed  func(ctx context.Context, cp *controlplane.ControlPlane, n int) error
 	churn func(ctx context.Context, config *rest.Config) error
 
