@@ -62,20 +62,26 @@ var prometheusOperator = program{
 	work: makePrometheus,
 	done: func(t *testing.T, c kubernetes.Interface, _ *harness.Process, name string) (result string, all bool) {
 		t.Helper()
-		const made = "prometheus-main" // by the operator; the StatefulSet is its last
-		set, err := c.AppsV1().StatefulSets(name).Get(t.Context(), made, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			return "no StatefulSet", false
-		}
-		require.NoError(t, err)
+		const made = "prometheus-main" // by the operator, in any order: without the new rules there is no ConfigMap
 		rules, err := c.CoreV1().ConfigMaps(name).Get(t.Context(), made+"-rulefiles-0", metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return "no rules", false
+		}
 		require.NoError(t, err)
 		files := slices.Sorted(maps.Values(rules.Data)) // their names have the rules' UIDs
 		packed, err := c.CoreV1().Secrets(name).Get(t.Context(), made, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return "no configuration", false
+		}
 		require.NoError(t, err)
 		unpacked, err := gzip.NewReader(bytes.NewReader(packed.Data["prometheus.yaml.gz"]))
 		require.NoError(t, err)
 		config, err := io.ReadAll(unpacked)
+		require.NoError(t, err)
+		set, err := c.AppsV1().StatefulSets(name).Get(t.Context(), made, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return "no StatefulSet", false
+		}
 		require.NoError(t, err)
 		args := set.Spec.Template.Spec.Containers[0].Args
 		result = strings.Join(files, "") + string(config) + fmt.Sprint(*set.Spec.Replicas, args)
