@@ -45,17 +45,14 @@ func TestProfileNode(t *testing.T) {
 	require.NotZero(t, cached["clusterroles.rbac.authorization.k8s.io"].Objects)
 	require.NotZero(t, cached["servicecidrs.networking.k8s.io"].Objects)
 
-	get := func(user string) (string, error) {
+	get := func(user string) *exec.Cmd {
 		file := filepath.Join(x.dir, user+".kubeconfig")
 		require.NoError(t, os.WriteFile(file, x.must("kubeconfig", "--from", harness.Kubeconfig(t, cp, user)), 0o600))
-		out, err := exec.CommandContext(t.Context(), cp.KubectlPath(), "--kubeconfig", file,
-			"get", "pods", "-A", "-o", "name", "--field-selector", "spec.nodeName="+node).CombinedOutput()
-		return string(out), err
+		return exec.CommandContext(t.Context(), cp.KubectlPath(), "--kubeconfig", file,
+			"get", "pods", "-A", "-o", "name", "--field-selector", "spec.nodeName="+node)
 	}
-	out, err := get(controlplane.Reader)
-	require.NoError(t, err, out)
-	require.Len(t, strings.Fields(out), onNode)
-	out, err = get(controlplane.Stranger)
-	require.Error(t, err)
-	require.Contains(t, out, `cannot list resource "pods"`)
+	require.Len(t, strings.Fields(string(harness.Output(t, get(controlplane.Reader)))), onNode)
+	r := harness.RunToEnd(t, get(controlplane.Stranger))
+	require.NotZero(t, r.Code)
+	require.Contains(t, r.Stderr, `cannot list resource "pods"`)
 }

@@ -1,6 +1,7 @@
 package kubeapi
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -23,10 +24,7 @@ func (n *node) command(ctx context.Context, args ...string) *exec.Cmd {
 // kubectl returns a check of what a command prints.
 func (n *node) kubectl(want string, args ...string) func(context.Context) string {
 	return func(ctx context.Context) string {
-		if out, err := n.command(ctx, args...).CombinedOutput(); err != nil || strings.TrimSpace(string(out)) != want {
-			return fmt.Sprintf("kubectl %v: %q (%v)", args, out, err)
-		}
-		return ""
+		return answers(n.command(ctx, args...), want)
 	}
 }
 
@@ -35,8 +33,15 @@ func (n *node) attaches(ctx context.Context) string {
 	const words = "some words\n"
 	cmd := n.command(ctx, "attach", "--stdin", "--quiet", "keep-0")
 	cmd.Stdin = strings.NewReader(words)
-	if out, err := cmd.CombinedOutput(); err != nil || string(out) != words {
-		return fmt.Sprintf("kubectl attach: %q (%v)", out, err)
+	return answers(cmd, strings.TrimSpace(words))
+}
+
+// answers runs a program and returns what went wrong: it failed, or its standard output was another one.
+func answers(cmd *exec.Cmd, want string) string {
+	var errors bytes.Buffer
+	cmd.Stderr = &errors
+	if out, err := cmd.Output(); err != nil || strings.TrimSpace(string(out)) != want {
+		return fmt.Sprintf("%q: %q (%v: %s)", cmd.Args, out, err, &errors)
 	}
 	return ""
 }

@@ -146,8 +146,7 @@ func TestPlugin(t *testing.T) {
 	krew := exec.CommandContext(t.Context(), krewTool(t, "krew"), "install",
 		"--manifest="+manifest, "--archive="+filepath.Join(dist(t, newVersion), "snapcache-linux-amd64.tar.gz"))
 	krew.Env = append(harness.Environment(root), "KREW_ROOT="+root)
-	out, err := krew.CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	harness.Output(t, krew)
 
 	cp := newControlPlane(t)
 	dir := t.TempDir()
@@ -175,22 +174,15 @@ func TestPlugin(t *testing.T) {
 		time.Sleep(pollEvery)
 	}
 	want := harness.Kubectl(t, cp, "get", "configmaps", "-n", "shop", "-o", "name")
-	got, err := plugin("get", "configmaps", "-n", "shop", "-o", "name").CombinedOutput()
-	require.NoError(t, err, "%s", got)
-	require.Equal(t, string(want), string(got))
+	got := func(args ...string) string { return string(harness.Output(t, plugin(args...))) }
+	require.Equal(t, string(want), got("get", "configmaps", "-n", "shop", "-o", "name"))
 	require.NoError(t, agent.Stop())
-	got, err = plugin("get", "configmaps", "-n", "shop", "-o", "name").CombinedOutput() // from the file
-	require.NoError(t, err, "%s", got)
-	require.Equal(t, string(want), string(got))
+	require.Equal(t, string(want), got("get", "configmaps", "-n", "shop", "-o", "name"), "from the file")
 
 	for _, args := range [][]string{{"version"}, {"--version"}} {
-		got, err := plugin(args...).CombinedOutput()
-		require.NoError(t, err)
-		require.Contains(t, string(got), newVersion)
+		require.Contains(t, got(args...), newVersion)
 	}
-	got, err = plugin("get", "--help").CombinedOutput()
-	require.NoError(t, err)
-	require.Contains(t, string(got), "kubectl snapcache get TYPE")
+	require.Contains(t, got("get", "--help"), "kubectl snapcache get TYPE")
 }
 
 // requireManifest has krew check the manifest, which has to name each archive and its checksum.

@@ -77,9 +77,9 @@ func TestChart(t *testing.T) {
 		})
 	}
 	for setting, want := range map[string]string{"mode=hup": "/mode", "tolerationz=1": "tolerationz"} {
-		out, err := c.run(t, "template", "snapcache", c.dir, "--set", setting)
-		require.Error(t, err)
-		require.Contains(t, out, want)
+		r := harness.RunToEnd(t, c.command(t, "template", "snapcache", c.dir, "--set", setting))
+		require.NotZero(t, r.Code)
+		require.Contains(t, r.Stderr, want)
 	}
 }
 
@@ -195,17 +195,14 @@ func (c *chart) template(t *testing.T, m mode, args ...string) string {
 
 func (c *chart) must(t *testing.T, args ...string) string {
 	t.Helper()
-	out, err := c.run(t, args...)
-	require.NoError(t, err, "helm %s:\n%s", strings.Join(args, " "), out)
-	return out
+	return string(harness.Output(t, c.command(t, args...)))
 }
 
-func (c *chart) run(t *testing.T, args ...string) (string, error) {
+func (c *chart) command(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), c.helm, args...)
 	cmd.Env = c.env
-	out, err := cmd.CombinedOutput()
-	return string(out), err
+	return cmd
 }
 
 // objectsOf returns objects by kind, namespace and name, in a form in which the chart's and kustomize's are

@@ -160,9 +160,7 @@ func (c *container) command(ctx context.Context, args ...string) *exec.Cmd {
 // run runs a command, which must succeed, and returns its output.
 func (c *container) run(t *testing.T, args ...string) []byte {
 	t.Helper()
-	out, err := c.command(t.Context(), args...).CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	return out
+	return harness.Output(t, c.command(t.Context(), args...))
 }
 
 // write writes a file that the user can read, as a volume of a pod has it.

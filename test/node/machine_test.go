@@ -179,9 +179,9 @@ func (m *machine) command(ctx context.Context, args ...string) *exec.Cmd {
 // run runs a command in the machine, fails if the command does, and returns its output.
 func (m *machine) run(t *testing.T, args ...string) string {
 	t.Helper()
-	out, err := m.try(t, args...)
-	require.NoError(t, err, "%s:\n%s", strings.Join(args, " "), out)
-	return strings.TrimSpace(out)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	return strings.TrimSpace(string(harness.Output(t, m.command(ctx, args...))))
 }
 
 // try runs a command in the machine.

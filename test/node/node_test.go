@@ -127,7 +127,7 @@ func (x *site) install(t *testing.T, deb string) {
 // units has systemd verify the installed units, and holds the exposure level of the service to
 // maxExposure.
 func (x *site) units(t *testing.T) {
-	out := x.run(t, "sh", "-c", "systemd-analyze verify --man=no /usr/lib/systemd/system/snapcache*")
+	out := x.run(t, "sh", "-c", "systemd-analyze verify --man=no /usr/lib/systemd/system/snapcache* 2>&1")
 	require.Empty(t, out)
 	out = x.run(t, "systemd-analyze", "security", "--no-pager", "--threshold="+maxExposure, "snapcache.service")
 	score := regexp.MustCompile(`Overall exposure level.*: ([0-9.]+)`).FindStringSubmatch(out)
@@ -202,7 +202,8 @@ func (x *site) otherDisk(t *testing.T) {
 	x.run(t, "install", "-d", "-o", "snapcache", "-g", "snapcache", "-m", "0700", dir)
 	x.write(t, configPath, strings.Replace(agentConfig, "store:\n", "store:\n  path: "+dir+"/cache.db\n", 1), 0o644)
 	lines := "[Service]\nReadWritePaths=" + dir + "\n"
-	out := x.run(t, "snapcache", "config", "check", "--config", configPath)
+	const check = "snapcache config check --config " + configPath + " 2>&1"
+	out := x.run(t, "sh", "-c", check)
 	for line := range strings.Lines(lines) {
 		require.Contains(t, out, `"`+strings.TrimSpace(line)+`"`)
 	}
@@ -214,7 +215,7 @@ func (x *site) otherDisk(t *testing.T) {
 	x.run(t, "mkdir", "-p", filepath.Dir(dropIn))
 	x.write(t, dropIn, lines, 0o644)
 	x.run(t, "systemctl", "daemon-reload")
-	require.NotContains(t, x.run(t, "snapcache", "config", "check", "--config", configPath), "ReadWritePaths")
+	require.NotContains(t, x.run(t, "sh", "-c", check), "ReadWritePaths")
 	x.run(t, "systemctl", "restart", "snapcache")
 	require.EqualValues(t, wanted, x.awaitCaughtUp(t).Objects)
 	x.run(t, "rm", dropIn)

@@ -191,10 +191,8 @@ func checksums(t *testing.T, dir string) string {
 	return b.String()
 }
 
-// output runs a command, which must succeed, and returns its output.
+// output runs a command, which must succeed, and returns its standard output.
 func output(t *testing.T, args ...string) string {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), args[0], args[1:]...).CombinedOutput()
-	require.NoError(t, err, "%s:\n%s", strings.Join(args, " "), out)
-	return string(out)
+	return string(harness.Output(t, exec.CommandContext(t.Context(), args[0], args[1:]...)))
 }

@@ -32,6 +32,15 @@ func RunToEnd(t *testing.T, cmd *exec.Cmd) Result {
 	return Result{stdout.Bytes(), stderr.String(), cmd.ProcessState.ExitCode()}
 }
 
+// Output runs a program, which must succeed, and returns its standard output alone: on its standard error a
+// program may say anything, as go does about what it downloads.
+func Output(t *testing.T, cmd *exec.Cmd) []byte {
+	t.Helper()
+	r := RunToEnd(t, cmd)
+	require.Zero(t, r.Code, "%q:\n%s%s", cmd.Args, r.Stdout, r.Stderr)
+	return r.Stdout
+}
+
 // Get returns the answer to a GET.
 func Get(t *testing.T, client *http.Client, url string) (code int, body []byte) {
 	t.Helper()
