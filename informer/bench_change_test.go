@@ -53,7 +53,7 @@ func benchChange(b *testing.B, choose func() int) {
 	server.StartTLS()
 	defer server.Close()
 	defer server.CloseClientConnections()
-	db, err := bolt.Open(filepath.Join(b.TempDir(), "cache.db"), bolt.Options{FlushInterval: 100 * time.Millisecond})
+	db, err := bolt.Open(filepath.Join(b.TempDir(), "cache.db"), bolt.Options{FlushInterval: 100 * time.Millisecond, NoHistory: true})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -50,7 +50,7 @@ func ExampleNewSharedIndexInformer() {
 	defer os.RemoveAll(dir)
 
 	for _, server := range []cache.ListerWatcher{twoPods, noServer} {
-		db, err := bolt.Open(filepath.Join(dir, "cache.db"), bolt.Options{})
+		db, err := bolt.Open(filepath.Join(dir, "cache.db"), bolt.Options{NoHistory: true})
 		if err != nil {
 			fmt.Println(err)
 			return

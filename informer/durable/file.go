@@ -42,7 +42,7 @@ func (opts *Options) openFile(ctx context.Context) (*bolt.DB, error) {
 	if err := os.MkdirAll(opts.Dir, 0o700); err != nil {
 		return nil, err
 	}
-	path, settings := opts.path(), bolt.Options{Logger: opts.Logger, MaxBytes: quota}
+	path, settings := opts.path(), bolt.Options{Logger: opts.Logger, MaxBytes: quota, NoHistory: true}
 	db, verdict, err := opts.await(ctx, path, settings)
 	if err == nil && verdict.Corrupt > 0 {
 		// To a reconciler a record that can't be read is an object that was deleted.

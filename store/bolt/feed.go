@@ -187,6 +187,14 @@ func (g *generation) closeLog(gap *store.Gap) error {
 	return nil
 }
 
+// beginHistory returns the head of the history after a complete list, see [history.Begin].
+func (c *collection) beginHistory(cp store.Checkpoint, highest string) history.Head {
+	if c.db.opts.NoHistory {
+		return history.None(cp)
+	}
+	return history.Begin(cp, highest, c.history)
+}
+
 // createHistory creates the buckets and the head of a generation's history.
 func createHistory(gen *boltfile.Bucket, id string, head history.Head) error {
 	for _, name := range [][]byte{format.BucketFeed, format.BucketTombs} {

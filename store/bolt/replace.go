@@ -276,8 +276,8 @@ func (r *replacement) commit(cp store.Checkpoint) error {
 	}
 	c := r.c
 	stored := c.State()
-	goesOn := c.Info().Scope() == c.want.Scope() && store.ContinuesHistory(stored, cp)
-	head := history.Begin(cp, r.highest, c.history)
+	goesOn := !c.db.opts.NoHistory && c.Info().Scope() == c.want.Scope() && store.ContinuesHistory(stored, cp)
+	head := c.beginHistory(cp, r.highest)
 	if r.gen != 0 && goesOn {
 		if head, err = r.recordGeneration(stored.RV, cp); err != nil {
 			return err
@@ -362,7 +362,7 @@ func (r *replacement) commitPending(tx *boltfile.Tx, writes []write, goesOn bool
 		return state, err
 	}
 	if g.recorder == nil {
-		return state, restartHistory(gen, c.id, history.Begin(cp, r.highest, c.history))
+		return state, restartHistory(gen, c.id, c.beginHistory(cp, r.highest))
 	}
 	return state, g.closeLog(&store.Gap{})
 }

@@ -21,7 +21,7 @@ const quota = 4 << 30
 
 // libraryOnBolt runs snapcache's informer factory on the durable store.
 func libraryOnBolt(ctx context.Context, s settings, d *delays) (*cached, error) {
-	db, err := bolt.Open(filepath.Join(s.state, "cache.db"), bolt.Options{MaxBytes: quota})
+	db, err := bolt.Open(filepath.Join(s.state, "cache.db"), bolt.Options{MaxBytes: quota, NoHistory: true})
 	if err != nil {
 		return nil, err
 	}

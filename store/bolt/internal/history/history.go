@@ -135,6 +135,10 @@ func Begin(cp store.Checkpoint, highest string, attributes *store.Index) Head {
 	return head
 }
 
+// None returns the head of a history that takes no entries until the next list, as one with opaque
+// resourceVersions.
+func None(cp store.Checkpoint) Head { return Head{Horizon: horizon("none", unix(cp.Proven()))} }
+
 // Higher returns the higher of two resourceVersions. If only one of them is a number, it returns
 // that one; if neither is, a.
 func Higher(a, b string) string {
@@ -144,8 +148,8 @@ func Higher(a, b string) string {
 	return higher(a, b)
 }
 
-// Recording reports whether the history takes entries: not before the first complete list, and not
-// if resourceVersions are opaque. An opaque horizon stays until the next list.
+// Recording reports whether the history takes entries: not before the first complete list, not if
+// resourceVersions are opaque, and not after [None]. An opaque horizon stays until the next list.
 func (h Head) Recording() bool { return decimal(h.RV) }
 
 // Since returns nil if a history with this head, of a collection in a state, has all changes after
