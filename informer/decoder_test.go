@@ -2,6 +2,7 @@ package informer_test
 
 import (
 	"fmt"
+	"math"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -44,4 +45,10 @@ func TestDecodedAsManyAsObjects(t *testing.T) {
 		r.stop()
 		require.NoError(t, db.Close())
 	})
+}
+
+func TestDecodedWithin(t *testing.T) {
+	for limit, want := range map[int64]int{math.MaxInt64: 1024, 256 << 20: 1024, 64 << 20: 256, 1 << 10: 1} {
+		require.Equal(t, want, informer.DecodedWithin(limit))
+	}
 }

@@ -10,6 +10,9 @@ import (
 // Resyncs runs resyncs until ctx ends.
 func (p *Processor) Resyncs(ctx context.Context) { p.resyncs(ctx) }
 
+// DecodedWithin is the number of decoded objects that are kept under a memory limit.
+var DecodedWithin = decodedWithin
+
 // Join returns an option that applies opts.
 func Join(opts ...Option) Option {
 	return func(o *options) {

@@ -8,6 +8,7 @@ import (
 	"iter"
 	"log/slog"
 	"maps"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -83,7 +84,7 @@ func NewIndexer(example runtime.Object, indexers cache.Indexers, opts ...Option)
 	x.coll = &handle{db: o.db, private: o.private, failed: x.failed, info: o.info(example), refused: refused}
 	x.decoder = &decoder{codec: o.codec, detector: cache.NewCacheMutationDetector(fmt.Sprintf("%T", example)), size: o.decoded}
 	if o.decoded < 0 {
-		x.decoder.size = defaultDecoded
+		x.decoder.size = decodedWithin(debug.SetMemoryLimit(-1)) // it only reads the limit
 	}
 	_, x.raw = o.codec.(rawCodec)
 	if o.decoded == All {

@@ -17,9 +17,6 @@ import (
 	"github.com/snapcache/snapcache/upstream"
 )
 
-// defaultDecoded is how many decoded objects are kept if the store holds only encoded ones.
-const defaultDecoded = 1024
-
 // All keeps all objects decoded: see [WithDecoded].
 const All = math.MaxInt
 
@@ -106,9 +103,10 @@ func WithDrop(paths ...string) Option {
 	return func(o *options) { o.drop = object.NewPrune(paths...) }
 }
 
-// WithDecoded keeps the n objects that were read or changed last in decoded form. The default is 1024. Without
-// this option, a store in memory holds the objects themselves that the client returned, and the
-// program must not change them afterwards.
+// WithDecoded keeps the n objects that were read or changed last in decoded form. The default is 1024, or
+// one for each 256 KiB of Go's memory limit if that is less than 256 MiB. Without this option, a store in
+// memory holds the objects themselves that the client returned, and the program must not change them
+// afterwards.
 //
 // With [All] a durable store's objects are all in memory too, in the same way and also in their stored
 // form, and so are the indexes. Both are made when the collection is opened: [WithIndexVersion] has no
