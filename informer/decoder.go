@@ -24,11 +24,6 @@ type decoder struct {
 	last atomic.Pointer[exactly] // the newest object that exact decoded
 }
 
-// decodedWithin returns how many decoded objects are kept if the program does not say it and the store holds only
-// encoded ones: 1,024, or one for each 256 KiB of a small memory limit in bytes. A decoded pod takes some 30 KiB, so
-// that is at most an eighth of the limit.
-func decodedWithin(limit int64) int { return int(min(max(1, limit>>18), 1024)) }
-
 type exactly struct {
 	object *object.Object
 	value  any

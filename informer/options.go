@@ -17,6 +17,11 @@ import (
 	"github.com/snapcache/snapcache/upstream"
 )
 
+// decodedWithin returns how many decoded objects are kept if the store holds only encoded ones and
+// [WithDecoded] is not given: 1,024, or one for each 256 KiB of a small memory limit, in bytes. A decoded
+// pod takes some 30 KiB, so that is about an eighth of the limit.
+func decodedWithin(limit int64) int { return int(min(max(1, limit>>18), 1024)) }
+
 // All keeps all objects decoded: see [WithDecoded].
 const All = math.MaxInt
 

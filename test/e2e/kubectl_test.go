@@ -116,9 +116,7 @@ func kubectl(t *testing.T, cp *controlplane.ControlPlane, stdin []byte, args ...
 	t.Helper()
 	cmd := kubectlCommand(t, cp, args...)
 	cmd.Stdin = bytes.NewReader(stdin)
-	r := harness.RunToEnd(t, cmd)
-	require.Zero(t, r.Code, "kubectl %q: %.1000s", args, r.Stderr)
-	return r.Stdout
+	return harness.Output(t, cmd)
 }
 
 func kubectlCommand(t *testing.T, cp *controlplane.ControlPlane, args ...string) *exec.Cmd {

@@ -24,7 +24,7 @@ func (n *node) command(ctx context.Context, args ...string) *exec.Cmd {
 // kubectl returns a check of what a command prints.
 func (n *node) kubectl(want string, args ...string) func(context.Context) string {
 	return func(ctx context.Context) string {
-		return answers(n.command(ctx, args...), want)
+		return prints(n.command(ctx, args...), want+"\n")
 	}
 }
 
@@ -33,14 +33,14 @@ func (n *node) attaches(ctx context.Context) string {
 	const words = "some words\n"
 	cmd := n.command(ctx, "attach", "--stdin", "--quiet", "keep-0")
 	cmd.Stdin = strings.NewReader(words)
-	return answers(cmd, strings.TrimSpace(words))
+	return prints(cmd, words)
 }
 
-// answers runs a program and returns what went wrong: it failed, or its standard output was another one.
-func answers(cmd *exec.Cmd, want string) string {
+// prints runs a program and returns what went wrong: it failed, or its standard output was not exactly want.
+func prints(cmd *exec.Cmd, want string) string {
 	var errors bytes.Buffer
 	cmd.Stderr = &errors
-	if out, err := cmd.Output(); err != nil || strings.TrimSpace(string(out)) != want {
+	if out, err := cmd.Output(); err != nil || string(out) != want {
 		return fmt.Sprintf("%q: %q (%v: %s)", cmd.Args, out, err, &errors)
 	}
 	return ""

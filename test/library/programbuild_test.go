@@ -52,7 +52,5 @@ func command(t *testing.T, dir, name string, args ...string) []byte {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), name, args...)
 	cmd.Dir = dir
-	result := harness.RunToEnd(t, cmd)
-	require.Zero(t, result.Code, "%q: %s", cmd.Args, result.Stderr)
-	return result.Stdout
+	return harness.Output(t, cmd)
 }

@@ -32,8 +32,8 @@ func RunToEnd(t *testing.T, cmd *exec.Cmd) Result {
 	return Result{stdout.Bytes(), stderr.String(), cmd.ProcessState.ExitCode()}
 }
 
-// Output runs a program, which must succeed, and returns its standard output alone: on its standard error a
-// program may say anything, as go does about what it downloads.
+// Output runs a program, which must succeed, and returns its standard output alone: the standard error may
+// have anything, such as the names of modules that go downloads.
 func Output(t *testing.T, cmd *exec.Cmd) []byte {
 	t.Helper()
 	r := RunToEnd(t, cmd)
