@@ -369,10 +369,12 @@ func TestJoinersShareObjects(t *testing.T) {
 				alone := &keeper{leave: make(chan struct{})}
 				_, err := proc.AddHandler(alone, cache.HandlerOptions{})
 				require.NoError(t, err)
-				alone.let(objects / 2)
-				alone.objects = nil
-				require.LessOrEqual(t, d.alive(), (1+ahead)*chunk, "a handler that shares with no other")
-				alone.let(objects / 2)
+				for range objects / chunk {
+					alone.let(chunk)
+					alone.objects = nil
+					require.LessOrEqual(t, d.alive(), (1+ahead)*chunk, "a handler that shares with no other")
+				}
+				alone.let(objects % chunk)
 				proc.Stop()
 			})
 		})

@@ -3,6 +3,7 @@ package informer
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -179,7 +180,7 @@ func (r *Registration) list(d delivery) {
 			ahead = append(ahead, r.p.listings.chunk(l, n))
 		}
 		c := ahead[0]
-		ahead = ahead[1:]
+		ahead = slices.Delete(ahead, 0, 1) // clears its place: the array would hold chunks that have passed
 		select {
 		case <-c.done:
 		case <-r.stop:
