@@ -108,7 +108,7 @@ func (l *ListWatch) List(ctx context.Context, opts upstream.ListOptions, each fu
 	return rv, err
 }
 
-// Watch implements [Source].
+// Watch implements [Source]. The events have the client's objects: a reflector encodes them as it reads them.
 func (l *ListWatch) Watch(ctx context.Context, rv string, timeout time.Duration) (watch.Interface, error) {
 	if s := l.take(); s != nil {
 		if l.at == rv {
@@ -163,7 +163,7 @@ func (l *ListWatch) watch(ctx context.Context, opts metav1.ListOptions, timeout 
 	case *watch.FakeWatcher, *watch.RaceFreeFakeWatcher:
 		l.unversioned.Store(true)
 	}
-	return newStream(w, l.opts.Encode), nil
+	return &stream{Interface: w, encode: l.opts.Encode}, nil
 }
 
 // await returns the result of call, or ctx's error as soon as ctx ends. A client that takes no
@@ -302,7 +302,7 @@ func (p *lister) watchList(ctx context.Context) (rv string, err error) {
 			if !ok {
 				return "", errHalfList
 			}
-			end, err := p.initial(e)
+			end, err := p.initial(s.event(e))
 			if err != nil {
 				return "", err
 			}

@@ -189,7 +189,7 @@ func TestListWatchVersion(t *testing.T) {
 
 func TestListWatchEvents(t *testing.T) {
 	st := &metav1.Status{Status: metav1.StatusFailure, Code: http.StatusGone, Reason: metav1.StatusReasonExpired}
-	c := &client{watches: []func(metav1.ListOptions) (watch.Interface, error){watches(false,
+	c := &client{watches: []func(metav1.ListOptions) (watch.Interface, error){watches(true,
 		watch.Event{Type: watch.Added, Object: typed("a", 11)}, watch.Event{Type: watch.Modified, Object: typed("a", 12)},
 		watch.Event{Type: watch.Deleted, Object: typed("a", 13)}, typedBookmark(20, false), watch.Event{Type: watch.Added, Object: typed("", 21)},
 		watch.Event{Type: watch.Error, Object: st},
@@ -198,7 +198,7 @@ func TestListWatchEvents(t *testing.T) {
 	require.NoError(t, err)
 	defer w.Stop()
 	var got []string
-	for e := range w.ResultChan() {
+	for e, ok := reflector.Next(w); ok; e, ok = reflector.Next(w) {
 		switch o := e.Object.(type) {
 		case *object.Object:
 			got = append(got, fmt.Sprint(e.Type, " ", o.Key(), "@", o.GetResourceVersion()))
@@ -219,11 +219,9 @@ func TestListWatchEncoderFails(t *testing.T) {
 	w, err := source(c, reflector.ListWatchOptions{Encode: encodeNothing}).Watch(t.Context(), "10", time.Minute)
 	require.NoError(t, err)
 	defer w.Stop()
-	e := <-w.ResultChan()
+	e, _ := reflector.Next(w)
 	require.Equal(t, watch.Error, e.Type)
 	require.ErrorContains(t, apierrors.FromObject(e.Object), "scheme")
-	_, open := <-w.ResultChan()
-	require.False(t, open)
 }
 
 // rest.Request.Watch hides a connection that ended before the answer.
@@ -235,18 +233,24 @@ func TestListWatchHiddenEOF(t *testing.T) {
 	require.ErrorContains(t, err, "EOF")
 }
 
-// A stop frees the stream, with or without a reader, and stops the client's watch.
+// stopOnce is a client's watch that can be stopped once only, as one that closes a channel.
+type stopOnce struct {
+	watch.Interface
+	stopped chan struct{}
+}
+
+func (s stopOnce) Stop() { close(s.stopped) }
+
 func TestListWatchStop(t *testing.T) {
-	from := watch.NewFake()
+	from := stopOnce{watch.NewFake(), make(chan struct{})}
 	c := &client{watches: []func(metav1.ListOptions) (watch.Interface, error){
 		func(metav1.ListOptions) (watch.Interface, error) { return from, nil },
 	}}
 	w, err := source(c, reflector.ListWatchOptions{}).Watch(t.Context(), "10", time.Minute)
 	require.NoError(t, err)
-	from.Add(typed("a", 11)) // taken from the client, with no reader
 	w.Stop()
 	w.Stop()
-	require.True(t, from.IsStopped())
+	<-from.stopped
 }
 
 // blocked is a client without contexts whose answers block until the test releases them.

@@ -17,58 +17,18 @@ import (
 	"github.com/snapcache/snapcache/upstream"
 )
 
-// stream is a client's watch with its objects encoded, as upstream.Source.Watch documents them. It
-// owns the client's watch, and a goroutine that Stop waits for.
+// stream is a client's watch, whose events have the client's objects. Its reader converts each with event: a goroutine
+// between the two would cost each event a wait.
 type stream struct {
-	from    watch.Interface
-	encode  Encode
-	events  chan watch.Event
-	stop    sync.Once
-	stopped chan struct{}
-	ended   chan struct{}
+	watch.Interface
+	encode Encode
+	stop   sync.Once
 }
 
-func newStream(from watch.Interface, encode Encode) *stream {
-	s := &stream{from: from, encode: encode, events: make(chan watch.Event), stopped: make(chan struct{}), ended: make(chan struct{})}
-	go s.run()
-	return s
-}
+// Stop implements [watch.Interface]. It may be called again, whatever the client's does then.
+func (s *stream) Stop() { s.stop.Do(s.Interface.Stop) }
 
-func (s *stream) ResultChan() <-chan watch.Event { return s.events }
-
-// Stop implements [watch.Interface]. It waits for the stream's goroutine.
-func (s *stream) Stop() {
-	s.stop.Do(func() {
-		close(s.stopped)
-		s.from.Stop()
-	})
-	<-s.ended
-}
-
-func (s *stream) run() {
-	defer close(s.ended)
-	defer close(s.events)
-	for {
-		select {
-		case <-s.stopped:
-			return
-		case e, ok := <-s.from.ResultChan():
-			if !ok {
-				return
-			}
-			e = s.event(e)
-			select {
-			case <-s.stopped:
-				return
-			case s.events <- e:
-			}
-			if e.Type == watch.Error {
-				return
-			}
-		}
-	}
-}
-
+// event returns an event of the client with its object encoded, as those of upstream.Source.Watch are.
 func (s *stream) event(e watch.Event) watch.Event {
 	switch e.Type {
 	case watch.Error:

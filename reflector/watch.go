@@ -115,6 +115,7 @@ func (r *Reflector) consume(ctx context.Context, w watch.Interface, longest time
 	if err := r.opts.Member.follow(); err != nil {
 		return 0, err
 	}
+	client, encodes := w.(*stream)
 	for {
 		select {
 		case <-ctx.Done():
@@ -139,6 +140,9 @@ func (r *Reflector) consume(ctx context.Context, w watch.Interface, longest time
 		case e, ok := <-w.ResultChan():
 			if !ok {
 				return events, nil
+			}
+			if encodes {
+				e = client.event(e)
 			}
 			if err := r.event(e); err != nil {
 				return events, err

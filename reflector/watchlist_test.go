@@ -34,7 +34,7 @@ func TestWatchList(t *testing.T) {
 	w, err := s.Watch(t.Context(), "10", time.Minute)
 	require.NoError(t, err)
 	defer w.Stop()
-	e := <-w.ResultChan()
+	e, _ := reflector.Next(w)
 	require.Equal(t, "11", e.Object.(*object.Object).GetResourceVersion(), "the same stream continues")
 	require.Equal(t, []string{`watch-list rv="" match=NotOlderThan`}, c.asked)
 }
