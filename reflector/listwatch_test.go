@@ -222,6 +222,20 @@ func TestListWatchEncoderFails(t *testing.T) {
 	e, _ := reflector.Next(w)
 	require.Equal(t, watch.Error, e.Type)
 	require.ErrorContains(t, apierrors.FromObject(e.Object), "scheme")
+
+	from := watch.NewFakeWithChanSize(2, false)
+	from.Add(typed("a", 51))
+	from.Add(typed("b", 52))
+	c = &client{watches: []func(metav1.ListOptions) (watch.Interface, error){
+		func(metav1.ListOptions) (watch.Interface, error) { return from, nil },
+	}}
+	log := play(t, &script{}, time.Minute, func(o *reflector.Options) {
+		o.Source, o.Identity = source(c, reflector.ListWatchOptions{Encode: encodeNothing}), nil
+	})
+	require.Empty(t, log)
+	require.True(t, from.IsStopped())
+	require.Len(t, from.ResultChan(), 1, "no event after the one that can't be encoded is read")
+	require.Equal(t, `watch rv="50"`, c.asked[len(c.asked)-1])
 }
 
 // rest.Request.Watch hides a connection that ended before the answer.
@@ -241,6 +255,7 @@ type stopOnce struct {
 
 func (s stopOnce) Stop() { close(s.stopped) }
 
+// A stop stops the client's watch, once.
 func TestListWatchStop(t *testing.T) {
 	from := stopOnce{watch.NewFake(), make(chan struct{})}
 	c := &client{watches: []func(metav1.ListOptions) (watch.Interface, error){

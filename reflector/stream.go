@@ -28,7 +28,7 @@ type stream struct {
 // Stop implements [watch.Interface]. It may be called again, whatever the client's does then.
 func (s *stream) Stop() { s.stop.Do(s.Interface.Stop) }
 
-// event returns an event of the client with its object encoded, as those of upstream.Source.Watch are.
+// event returns an event of the client with its object encoded, as upstream.Source.Watch documents it.
 func (s *stream) event(e watch.Event) watch.Event {
 	switch e.Type {
 	case watch.Error:
